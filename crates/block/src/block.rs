@@ -1,0 +1,144 @@
+//! A block of events.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+
+use crate::RowKind;
+
+/// The watermark before any event was seen.
+pub const NO_WATERMARK: i64 = i64::MIN;
+/// The watermark after the last event: every window closes.
+pub const WATERMARK_END: i64 = i64::MAX;
+
+/// Events in columns, with a kind per row and the time at which they arrived.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// The columns.
+    pub batch: RecordBatch,
+    /// One kind a row; `None` means that every row is an insert.
+    pub kinds: Option<Arc<[RowKind]>>,
+    /// When the bytes of these events reached the process, in [`crate::clock::now_ns`] time. An
+    /// operator's output carries the arrival of the input that made it complete.
+    pub arrival_ns: u64,
+    /// The watermark (ms) of each row's own split just before that row, present only if some row
+    /// of the block lies at or behind it. Whether a row is late is decided by this and never by
+    /// where a block or a watermark happened to fall, so results don't depend on block size.
+    pub row_watermarks: Option<Arc<[i64]>>,
+}
+
+impl Block {
+    /// A block of inserts, none of them behind its split's watermark.
+    pub fn inserts(batch: RecordBatch, arrival_ns: u64) -> Self {
+        Block { batch, kinds: None, arrival_ns, row_watermarks: None }
+    }
+
+    /// A block with a kind per row.
+    ///
+    /// # Panics
+    /// If there are not as many kinds as rows.
+    pub fn changelog(batch: RecordBatch, kinds: Arc<[RowKind]>, arrival_ns: u64) -> Self {
+        assert_eq!(batch.num_rows(), kinds.len(), "a changelog block needs a kind for each row");
+        Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None }
+    }
+
+    /// The number of rows.
+    #[inline]
+    pub fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// The schema of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        self.batch.schema()
+    }
+
+    /// The column at `index`.
+    #[inline]
+    pub fn column(&self, index: usize) -> &ArrayRef {
+        self.batch.column(index)
+    }
+
+    /// The kind of row `row`.
+    #[inline]
+    pub fn kind(&self, row: usize) -> RowKind {
+        self.kinds.as_ref().map_or(RowKind::Insert, |k| k[row])
+    }
+
+    /// The watermark of the row's split before that row; [`NO_WATERMARK`] if the row is not behind.
+    #[inline]
+    pub fn row_watermark(&self, row: usize) -> i64 {
+        self.row_watermarks.as_ref().map_or(NO_WATERMARK, |w| w[row])
+    }
+
+    /// The same rows and kinds with other columns.
+    pub fn with_batch(&self, batch: RecordBatch) -> Self {
+        debug_assert_eq!(batch.num_rows(), self.rows());
+        Block { batch, kinds: self.kinds.clone(), arrival_ns: self.arrival_ns, row_watermarks: self.row_watermarks.clone() }
+    }
+
+    /// Rows `offset .. offset + length`, sharing the columns' memory.
+    pub fn slice(&self, offset: usize, length: usize) -> Self {
+        Block {
+            batch: self.batch.slice(offset, length),
+            kinds: self.kinds.as_ref().map(|k| k[offset..offset + length].into()),
+            arrival_ns: self.arrival_ns,
+            row_watermarks: self.row_watermarks.as_ref().map(|w| w[offset..offset + length].into()),
+        }
+    }
+
+    /// The rows for which `mask` is true; a null counts as false.
+    pub fn filter(&self, mask: &BooleanArray) -> Result<Self, ArrowError> {
+        fn pick<T: Copy>(values: &Option<Arc<[T]>>, mask: &BooleanArray) -> Option<Arc<[T]>> {
+            values.as_ref().map(|v| {
+                v.iter().enumerate().filter(|(i, _)| mask.is_valid(*i) && mask.value(*i)).map(|(_, v)| *v).collect()
+            })
+        }
+        Ok(Block {
+            batch: filter_record_batch(&self.batch, mask)?,
+            kinds: pick(&self.kinds, mask),
+            arrival_ns: self.arrival_ns,
+            row_watermarks: pick(&self.row_watermarks, mask),
+        })
+    }
+
+    /// The rows at `indices`, in that order.
+    pub fn take(&self, indices: &UInt32Array) -> Result<Self, ArrowError> {
+        fn pick<T: Copy>(values: &Option<Arc<[T]>>, indices: &UInt32Array) -> Option<Arc<[T]>> {
+            values.as_ref().map(|v| indices.values().iter().map(|i| v[*i as usize]).collect())
+        }
+        Ok(Block {
+            batch: take_record_batch(&self.batch, indices)?,
+            kinds: pick(&self.kinds, indices),
+            arrival_ns: self.arrival_ns,
+            row_watermarks: pick(&self.row_watermarks, indices),
+        })
+    }
+
+    /// One block with the rows of all of `blocks`, in order. The arrival is the earliest.
+    pub fn concat(schema: &SchemaRef, blocks: &[Block]) -> Result<Self, ArrowError> {
+        if let [one] = blocks {
+            return Ok(one.clone());
+        }
+        let batch = concat_batches(schema, blocks.iter().map(|b| &b.batch))?;
+        let kinds = blocks.iter().any(|b| b.kinds.is_some()).then(|| {
+            blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.kind(r))).collect::<Vec<_>>().into()
+        });
+        let row_watermarks = blocks.iter().any(|b| b.row_watermarks.is_some()).then(|| {
+            blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into()
+        });
+        let arrival_ns = blocks.iter().map(|b| b.arrival_ns).min().unwrap_or(0);
+        Ok(Block { batch, kinds, arrival_ns, row_watermarks })
+    }
+
+    /// Bytes of memory that the block holds, shared buffers counted whole.
+    pub fn memory(&self) -> usize {
+        self.batch.columns().iter().map(|c| c.get_buffer_memory_size()).sum::<usize>()
+            + self.kinds.as_ref().map_or(0, |k| k.len())
+            + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8)
+            + 64
+    }
+}

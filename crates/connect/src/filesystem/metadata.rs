@@ -1,0 +1,87 @@
+//! The metadata columns of files: one value a file, repeated for every row of a batch.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+
+use crate::{ConnectError, ReadRequest};
+
+/// The keys and types of the columns.
+pub(super) fn columns() -> Vec<(&'static str, DataType)> {
+    vec![
+        ("file.path", DataType::Utf8),
+        ("file.name", DataType::Utf8),
+        ("file.size", DataType::Int64),
+        ("file.modification-time", DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))),
+    ]
+}
+
+/// The metadata columns that a request wants of one file.
+pub(super) struct Constants {
+    schema: SchemaRef,
+    /// One row each, of the requested type.
+    values: Vec<ArrayRef>,
+    /// The values repeated, as long as the longest batch so far.
+    repeated: Vec<ArrayRef>,
+}
+
+impl Constants {
+    /// The values for the file at `path`.
+    ///
+    /// # Errors
+    /// A key that files do not have, a type that the value cannot be turned into.
+    pub fn new(request: &ReadRequest, path: &str, meta: &Metadata) -> Result<Self, ConnectError> {
+        let mut values = Vec::with_capacity(request.metadata.len());
+        for (key, field) in &request.metadata {
+            let value: ArrayRef = match key.as_str() {
+                "file.path" => {
+                    let absolute =
+                        std::path::absolute(path).map_err(|e| ConnectError::io(format!("finding the absolute path of '{path}'"), &e))?;
+                    Arc::new(StringArray::from(vec![absolute.to_string_lossy().as_ref()]))
+                }
+                "file.name" => {
+                    Arc::new(StringArray::from(vec![Path::new(path).file_name().unwrap_or_default().to_string_lossy().as_ref()]))
+                }
+                "file.size" => Arc::new(Int64Array::from(vec![meta.len() as i64])),
+                "file.modification-time" => {
+                    let ms = meta.mtime().saturating_mul(1000).saturating_add(meta.mtime_nsec() / 1_000_000);
+                    Arc::new(TimestampMillisecondArray::from(vec![ms]).with_timezone("UTC"))
+                }
+                other => {
+                    let known: Vec<_> = columns().into_iter().map(|(key, _)| key).collect();
+                    return Err(ConnectError::new(format!("files have no metadata column '{other}'; there are: {}", known.join(", "))));
+                }
+            };
+            values.push(cast(&value, field.data_type()).map_err(|e| ConnectError::new(format!("metadata column '{key}': {e}")))?);
+        }
+        Ok(Constants { schema: request.schema(), repeated: values.clone(), values })
+    }
+
+    /// The batch with the metadata columns behind its own.
+    ///
+    /// # Errors
+    /// The batch is not of the request's physical columns.
+    pub fn append(&mut self, batch: RecordBatch) -> Result<RecordBatch, ConnectError> {
+        if self.values.is_empty() {
+            return Ok(batch);
+        }
+        let rows = batch.num_rows();
+        if self.repeated[0].len() < rows {
+            let zeros = UInt32Array::from(vec![0; rows.next_power_of_two()]);
+            self.repeated = self.values.iter().map(|v| take(v.as_ref(), &zeros, None)).collect::<Result<_, _>>().map_err(wrong)?;
+        }
+        let mut columns = batch.columns().to_vec();
+        columns.extend(self.repeated.iter().map(|c| c.slice(0, rows)));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
+            .map_err(wrong)
+    }
+}
+
+fn wrong(e: arrow::error::ArrowError) -> ConnectError {
+    ConnectError::new(format!("adding the metadata columns of a file: {e}"))
+}

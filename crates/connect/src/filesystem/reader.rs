@@ -1,0 +1,201 @@
+//! Reads a text file, or a range of one: bytes from a [`Feed`], rows from the format's decoder.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidemill_format::{BadRecord, Decoded, Decoder};
+
+use super::feed::{Fed, Feed};
+use super::metadata::Constants;
+use crate::{ConnectError, Polled, Reader, Rows};
+
+/// Bytes taken into the decoder before rows are made of them, at most, unless a record is longer.
+const AHEAD_BYTES: usize = 1 << 20;
+/// How long a row is taken to be before the first was seen, bytes.
+const ROW_BYTES: usize = 64;
+
+/// Where a text split stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// Bytes of uncompressed text from the beginning of the file.
+    pub offset: u64,
+    /// Records before that, from the beginning of the split.
+    pub records: u64,
+}
+
+impl Position {
+    /// What [`Reader::position`] gave.
+    ///
+    /// # Errors
+    /// Something else.
+    pub fn parse(value: &Value, split: &str) -> Result<Self, ConnectError> {
+        Position::deserialize(value).map_err(|e| {
+            ConnectError::new(format!(
+                "the position {value} of split '{split}' is not one of a text file: {e}; was the table's format changed?"
+            ))
+        })
+    }
+}
+
+/// How lines are counted, for messages.
+pub(super) enum Lines {
+    /// So many lines come before the split's first record.
+    Before(u64),
+    /// The split begins at this byte of this plain file; the lines before it are counted when the
+    /// first message needs it.
+    Uncounted(u64),
+}
+
+/// Reads one text split.
+pub(super) struct TextReader {
+    path: String,
+    feed: Feed,
+    decoder: Box<dyn Decoder>,
+    /// Where the decoder's first byte and record lie.
+    base: Position,
+    /// What the decoder has consumed since.
+    done: Position,
+    lines: Lines,
+    constants: Constants,
+    /// Bytes pushed into the decoder, and when: pairs of the end of a chunk and its arrival.
+    pushed: u64,
+    arrivals: VecDeque<(u64, u64)>,
+    arrival_ns: u64,
+    /// How long a row is by the latest block, to know how many bytes make the rows asked for.
+    row_bytes: usize,
+    finished: bool,
+    /// An error of the feed that waits until the rows before it were taken.
+    failure: Option<ConnectError>,
+}
+
+impl TextReader {
+    /// A reader of what `feed` gives; `base` is the position of its first byte.
+    pub fn new(path: String, feed: Feed, decoder: Box<dyn Decoder>, base: Position, lines: Lines, constants: Constants) -> Self {
+        TextReader {
+            path,
+            feed,
+            decoder,
+            base,
+            done: Position::default(),
+            lines,
+            constants,
+            pushed: 0,
+            arrivals: VecDeque::new(),
+            arrival_ns: 0,
+            row_bytes: ROW_BYTES,
+            finished: false,
+            failure: None,
+        }
+    }
+
+    /// Takes what is there into the decoder until it has `want` bytes; false if there is no more at
+    /// the moment.
+    fn fill(&mut self, want: usize) -> bool {
+        while self.decoder.buffered() < want {
+            match self.feed.next(&mut *self.decoder) {
+                Ok(Fed::Bytes(length, arrival_ns)) => {
+                    self.pushed += length as u64;
+                    self.arrivals.push_back((self.pushed, arrival_ns));
+                }
+                Ok(Fed::Nothing) => return false,
+                Ok(Fed::End) => {
+                    self.decoder.finish();
+                    self.finished = true;
+                    return false;
+                }
+                Err(e) => {
+                    self.failure = Some(e);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn rows(&mut self, decoded: Decoded) -> Result<Rows, ConnectError> {
+        let Decoded { batch, offset, records, bad } = decoded;
+        assert!(offset >= self.done.offset && offset <= self.pushed, "a decoder consumes what was pushed, in order");
+        let bytes = offset - self.done.offset;
+        let taken = records - self.done.records;
+        if taken > 0 {
+            self.row_bytes = (bytes / taken).max(1) as usize;
+        }
+        let places = bad.iter().map(|b| self.place(b)).collect();
+        // The rows are as old as their first byte.
+        let mut first = None;
+        while let Some((end, arrival_ns)) = self.arrivals.front().copied() {
+            if first.is_none() && end > self.done.offset {
+                first = Some(arrival_ns);
+            }
+            if end > offset {
+                break;
+            }
+            self.arrivals.pop_front();
+        }
+        self.arrival_ns = first.unwrap_or(self.arrival_ns);
+        self.done = Position { offset, records };
+        Ok(Rows { batch: self.constants.append(batch)?, arrival_ns: self.arrival_ns, bytes, bad, places })
+    }
+
+    /// `path:line (byte n)`. A record with line ends in quotes counts as one line.
+    #[cold]
+    fn place(&mut self, bad: &BadRecord) -> String {
+        let byte = self.base.offset + bad.offset;
+        if let Lines::Uncounted(start) = self.lines {
+            match lines_before(&self.path, start) {
+                Ok(lines) => self.lines = Lines::Before(lines),
+                Err(_) => return format!("{} (byte {byte})", self.path),
+            }
+        }
+        let Lines::Before(before) = self.lines else { unreachable!("counted above") };
+        format!("{}:{} (byte {byte})", self.path, before + self.base.records + bad.record + 1)
+    }
+}
+
+impl Reader for TextReader {
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
+        let mut want = rows_max.saturating_mul(self.row_bytes).min(AHEAD_BYTES);
+        loop {
+            let more = !self.finished && self.failure.is_none() && self.fill(want);
+            if let Some(decoded) = self.decoder.next(rows_max).map_err(|e| ConnectError::from(e).at(&self.path))? {
+                return Ok(Polled::Rows(self.rows(decoded)?));
+            }
+            if let Some(e) = self.failure.take() {
+                return Err(e);
+            }
+            if self.finished {
+                return Ok(Polled::End);
+            }
+            if !more {
+                return Ok(Polled::Pending);
+            }
+            // Not one whole record yet: rows are longer than thought.
+            want = self.decoder.buffered() + 1;
+        }
+    }
+
+    fn position(&self) -> Value {
+        serde_json::json!({ "offset": self.base.offset + self.done.offset, "records": self.base.records + self.done.records })
+    }
+}
+
+/// The number of line ends in the first `end` bytes of a file.
+fn lines_before(path: &str, end: u64) -> io::Result<u64> {
+    let file = File::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    let (mut at, mut lines) = (0, 0);
+    while at < end {
+        let want = buffer.len().min((end - at) as usize);
+        let got = file.read_at(&mut buffer[..want], at)?;
+        if got == 0 {
+            break;
+        }
+        lines += memchr::memchr_iter(b'\n', &buffer[..got]).count() as u64;
+        at += got as u64;
+    }
+    Ok(lines)
+}

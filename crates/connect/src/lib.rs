@@ -1,0 +1,23 @@
+//! Connectors: where events come from and go to.
+//!
+//! A connector is a folder here: it implements [`Source`] or [`Sink`] or both, declares its options
+//! with [`tidemill_format::options!`], and is entered in the [`registry`]. The traits are small:
+//! readers are polled and never wait, writers may wait (that is back-pressure). What does not live
+//! here: plans, operators, checkpoints; connectors only say where a split stands and what is to be
+//! committed.
+
+mod error;
+pub mod registry;
+mod sink;
+mod source;
+
+pub mod blackhole;
+pub mod datagen;
+pub mod filesystem;
+pub mod print;
+pub mod socket;
+pub mod stdio;
+
+pub use error::ConnectError;
+pub use sink::{Committable, Sink, SinkContext, Writer, WriterStats};
+pub use source::{Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

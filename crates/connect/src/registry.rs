@@ -1,0 +1,66 @@
+//! The connectors by name: what a table's `'connector'` option may say.
+
+use arrow::datatypes::SchemaRef;
+use tidemill_format::options::{OptionSpec, RawOptions};
+
+use crate::{ConnectError, Sink, Source, blackhole, datagen, filesystem, print, socket, stdio};
+
+/// A connector as the registry knows it.
+pub struct Connector {
+    /// The name, as in `'connector' = 'filesystem'`.
+    pub name: &'static str,
+    /// One or two sentences for the reference page.
+    pub help: &'static str,
+    /// The options, those of the formats it can use excepted.
+    pub specs: fn() -> Vec<OptionSpec>,
+    /// Whether the options of a text format follow (`'format'`).
+    pub takes_format: bool,
+    /// Makes a source for a table with these physical columns; `None` if the connector has none.
+    pub source: Option<SourceFactory>,
+    /// Makes a sink; `None` if the connector has none.
+    pub sink: Option<SinkFactory>,
+}
+
+/// Makes a source of a table's physical columns and options.
+pub type SourceFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Source>, ConnectError>;
+/// Makes a sink of a table's physical columns and options.
+pub type SinkFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError>;
+
+/// All connectors, in order of name.
+pub static CONNECTORS: &[&Connector] =
+    &[&blackhole::CONNECTOR, &datagen::CONNECTOR, &filesystem::CONNECTOR, &print::CONNECTOR, &socket::CONNECTOR, &stdio::STDIN, &stdio::STDOUT];
+
+/// The connector called `name`.
+///
+/// # Errors
+/// Lists the names when there is none such.
+pub fn find(name: &str) -> Result<&'static Connector, ConnectError> {
+    CONNECTORS.iter().find(|c| c.name == name).copied().ok_or_else(|| {
+        let names: Vec<_> = CONNECTORS.iter().map(|c| c.name).collect();
+        ConnectError::new(format!("there is no connector '{name}'; there are: {}", names.join(", ")))
+    })
+}
+
+impl Connector {
+    /// A source for a table.
+    ///
+    /// # Errors
+    /// The connector cannot read, or an option is wrong.
+    pub fn source(&self, schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
+        match self.source {
+            Some(make) => make(schema, raw),
+            None => Err(ConnectError::new(format!("{}: connector '{}' can only be written to, not read from", raw.owner(), self.name))),
+        }
+    }
+
+    /// A sink for a table.
+    ///
+    /// # Errors
+    /// The connector cannot write, or an option is wrong.
+    pub fn sink(&self, schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
+        match self.sink {
+            Some(make) => make(schema, raw),
+            None => Err(ConnectError::new(format!("{}: connector '{}' can only be read from, not written to", raw.owner(), self.name))),
+        }
+    }
+}

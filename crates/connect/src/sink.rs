@@ -1,0 +1,106 @@
+//! The sink side: writers, and the two-phase commit that makes them exactly-once.
+
+use arrow::datatypes::SchemaRef;
+use tidemill_block::Block;
+
+use crate::ConnectError;
+
+/// Something a writer has prepared and that becomes visible when the sink commits it, as the sink
+/// itself encodes it. Kept in the checkpoint.
+pub type Committable = serde_json::Value;
+
+/// What a writer gets from whoever runs it.
+#[derive(Clone, Debug)]
+pub struct SinkContext {
+    /// Which of the parallel writers this is, from 0.
+    pub shard: usize,
+    /// How many there are.
+    pub shards: usize,
+    /// The columns that will be written.
+    pub schema: SchemaRef,
+    /// Names this run of the job, so that what several runs leave behind can be told apart.
+    pub run_id: String,
+    /// Set when the job is being stopped: a writer that waits for a peer must give up then.
+    pub cancelled: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// A table written.
+///
+/// The life of what is written: a [`Writer`] takes blocks; at a checkpoint it *prepares* (what was
+/// written so far is safe, but not visible); when the checkpoint is safe everywhere the sink
+/// *commits*. After a crash the job begins from the last checkpoint with [`Sink::recover`]. Sinks
+/// that cannot do this (a socket) write at once and are at-least-once.
+pub trait Sink: Send + Sync {
+    /// Whether updates and deletes can be written; otherwise only inserts reach the writer.
+    fn accepts_updates(&self) -> bool {
+        false
+    }
+
+    /// Whether the sink wants the rows before an update (`-U`).
+    fn wants_update_before(&self) -> bool {
+        true
+    }
+
+    /// How many writers may run in parallel; `None` for any number.
+    fn parallelism(&self) -> Option<usize> {
+        None
+    }
+
+    /// Opens a writer.
+    ///
+    /// # Errors
+    /// What was opened or created and why it failed.
+    fn writer(&self, context: SinkContext) -> Result<Box<dyn Writer>, ConnectError>;
+
+    /// Makes prepared things visible. Must be idempotent: after a crash it is called again.
+    ///
+    /// # Errors
+    /// What could not be committed; the job stops, and the next start commits it.
+    fn commit(&self, _committables: &[Committable]) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
+    /// Called once at the start before any writer is opened: commits what the restored checkpoint
+    /// had prepared (nothing on a fresh start), and removes what later, lost work left behind.
+    ///
+    /// # Errors
+    /// What could not be recovered.
+    fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {
+        self.commit(committables)
+    }
+}
+
+/// What a writer has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Bytes written, after encoding and before compression.
+    pub bytes: u64,
+}
+
+/// Writes the rows of one shard.
+pub trait Writer: Send {
+    /// Writes a block. May wait for a slow peer: that is back-pressure.
+    ///
+    /// # Errors
+    /// What was being written, where, and why it failed.
+    fn write(&mut self, block: &Block) -> Result<(), ConnectError>;
+
+    /// Hands on what is buffered; called when no input is waiting, so that nobody waits for a
+    /// buffer to fill.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    fn flush(&mut self) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
+    /// Makes everything written so far safe and returns what is to be committed for it. With
+    /// `last`, no more blocks follow.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, ConnectError>;
+
+    /// What was written so far.
+    fn stats(&self) -> WriterStats;
+}

@@ -1,0 +1,178 @@
+//! The source side: splits and their readers.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+use tidemill_format::BadRecord;
+
+use crate::ConnectError;
+
+/// An independently readable part of a source, with its own position: a file, a range of a file, a
+/// socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Split {
+    /// Unique within the source and stable across restarts; also what errors name.
+    pub id: String,
+    /// Where to begin, as [`Reader::position`] gave it; `None` at the beginning.
+    pub position: Option<serde_json::Value>,
+}
+
+impl Split {
+    /// A split read from its beginning.
+    pub fn new(id: impl Into<String>) -> Self {
+        Split { id: id.into(), position: None }
+    }
+}
+
+/// Wakes the worker that polls a reader; cheap to clone and to call.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// A waker that calls `wake`.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Waker(Arc::new(wake))
+    }
+
+    /// A waker for callers that poll in a loop.
+    pub fn noop() -> Self {
+        Waker::new(|| {})
+    }
+
+    /// Wakes the worker.
+    pub fn wake(&self) {
+        (self.0)()
+    }
+}
+
+/// Which columns a reader shall produce.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// All physical columns in declared order: what a line of the file holds.
+    pub physical: SchemaRef,
+    /// Indices into `physical` of the columns wanted, in the order wanted.
+    pub projection: Vec<usize>,
+    /// Metadata columns wanted behind them: the connector's key, and the column as it shall appear.
+    pub metadata: Vec<(String, FieldRef)>,
+}
+
+impl ReadRequest {
+    /// A request for all physical columns and nothing else.
+    pub fn all(physical: SchemaRef) -> Self {
+        let projection = (0..physical.fields().len()).collect();
+        ReadRequest { physical, projection, metadata: Vec::new() }
+    }
+
+    /// The schema of the batches that answer this request.
+    pub fn schema(&self) -> SchemaRef {
+        let physical = self.projection.iter().map(|i| self.physical.fields()[*i].clone());
+        let metadata = self.metadata.iter().map(|(_, field)| field.clone());
+        Arc::new(Schema::new(physical.chain(metadata).collect::<Vec<_>>()))
+    }
+}
+
+/// Rows from a reader.
+#[derive(Debug)]
+pub struct Rows {
+    /// The good rows, of the request's schema. May be empty if all records were bad.
+    pub batch: RecordBatch,
+    /// When their bytes reached the process ([`tidemill_block::clock::now_ns`]).
+    pub arrival_ns: u64,
+    /// Bytes read for them, as they lie in the source (compressed bytes are not counted apart:
+    /// this is what the decoder consumed).
+    pub bytes: u64,
+    /// Records that could not be decoded; the place is in [`Rows::places`].
+    pub bad: Vec<BadRecord>,
+    /// For each bad record where it stands: `file:line`, `host:port record n`.
+    pub places: Vec<String>,
+}
+
+impl Rows {
+    /// Good rows only.
+    pub fn good(batch: RecordBatch, arrival_ns: u64, bytes: u64) -> Self {
+        Rows { batch, arrival_ns, bytes, bad: Vec::new(), places: Vec::new() }
+    }
+}
+
+/// The answer of a reader.
+#[derive(Debug)]
+pub enum Polled {
+    /// Some rows.
+    Rows(Rows),
+    /// Nothing at the moment; the waker will be called when that may have changed.
+    Pending,
+    /// The split is at its end.
+    End,
+}
+
+/// What a reader gets from whoever runs it.
+#[derive(Clone)]
+pub struct ReaderContext {
+    /// To be called whenever a poll might succeed after one that gave [`Polled::Pending`].
+    pub waker: Waker,
+    /// The columns wanted.
+    pub request: ReadRequest,
+    /// Which of `shards` parallel readers of the same source this is, for sources whose splits
+    /// divide a common rate among them.
+    pub shard: usize,
+    /// How many parallel readers there are.
+    pub shards: usize,
+}
+
+/// A table read.
+pub trait Source: Send + Sync {
+    /// Whether the source ends by itself.
+    fn bounded(&self) -> bool;
+
+    /// The splits that exist now, in the order in which they are best read. `parallelism` is how
+    /// many readers will run at once. Called at the start and, if [`Source::discovery_interval`]
+    /// says so, again and again; splits already known are recognised by their id.
+    ///
+    /// # Errors
+    /// What was looked for and not found or not readable.
+    fn splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError>;
+
+    /// How often to look for new splits; `None` for never.
+    fn discovery_interval(&self) -> Option<std::time::Duration> {
+        None
+    }
+
+    /// Splits that could be read in parallel where the order of rows does not matter (ranges of a
+    /// file). By default the same as [`Source::splits`].
+    ///
+    /// # Errors
+    /// As [`Source::splits`].
+    fn unordered_splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
+        self.splits(parallelism)
+    }
+
+    /// Opens a split at its position.
+    ///
+    /// # Errors
+    /// What was opened and why it failed.
+    fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError>;
+
+    /// The metadata columns that the connector offers: key and type.
+    fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {
+        Vec::new()
+    }
+
+    /// How many rows the source has, if it knows without reading them.
+    fn rows_hint(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// Reads one split.
+pub trait Reader: Send {
+    /// Up to `rows_max` rows of what has arrived; never waits.
+    ///
+    /// # Errors
+    /// What was being read, where, and why it failed. The reader is not polled again.
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError>;
+
+    /// Where the next row begins: given to [`Source::open`] it continues exactly there.
+    fn position(&self) -> serde_json::Value;
+}

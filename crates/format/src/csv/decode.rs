@@ -1,0 +1,501 @@
+//! CSV text to record batches.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{Schema, SchemaRef};
+
+use super::field::{Field, Kind, build};
+use super::index::Index;
+use super::{CsvOptions, Header};
+use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
+
+/// Decodes CSV text, parsing only the columns asked for.
+pub struct CsvDecoder {
+    options: CsvOptions,
+    quote: Option<u8>,
+    /// The names of all physical columns, to check a header line by.
+    physical: Vec<String>,
+    columns: Vec<Column>,
+    schema: SchemaRef,
+    header: Header,
+    buffer: Vec<u8>,
+    index: Index,
+    /// Records of the index that were handed out, and the position and separator behind them.
+    taken: usize,
+    cursor: usize,
+    /// Offset in the stream of `buffer[0]`.
+    base: u64,
+    records: u64,
+    finished: bool,
+}
+
+struct Column {
+    /// Which field of a record it is.
+    field: usize,
+    name: String,
+    kind: Kind,
+    empty_is_null: bool,
+}
+
+/// Consumed bytes are cut off the buffer when there are more of them than this, so that the
+/// rest is moved rarely.
+const COMPACT_BYTES: usize = 1 << 20;
+
+impl CsvDecoder {
+    /// A decoder of the columns `projection` of `physical`, for text that begins where a file
+    /// begins.
+    ///
+    /// # Errors
+    /// A column type that CSV cannot express, a delimiter outside ASCII.
+    pub fn new(options: &CsvOptions, physical: &SchemaRef, projection: &[usize]) -> Result<Self, FormatError> {
+        let byte = |c: char, what: &str| {
+            u8::try_from(c).ok().filter(u8::is_ascii).ok_or_else(|| FormatError::option(format!("the {what} '{c}' is not an ASCII character")))
+        };
+        let quote = (!options.disable_quote_character).then(|| byte(options.quote_character, "csv.quote-character")).transpose()?;
+        let escape = options.escape_character.map(|c| byte(c, "csv.escape-character")).transpose()?;
+        let delimiter = byte(options.field_delimiter, "csv.field-delimiter")?;
+        let columns = projection
+            .iter()
+            .map(|&field| {
+                let column = physical.field(field);
+                let kind = Kind::of(column.name(), column.data_type())?;
+                let empty_is_null = !matches!(kind, Kind::Text) || options.empty_string_as_null;
+                Ok(Column { field, name: column.name().clone(), kind, empty_is_null })
+            })
+            .collect::<Result<Vec<_>, FormatError>>()?;
+        Ok(CsvDecoder {
+            quote,
+            physical: physical.fields().iter().map(|f| f.name().clone()).collect(),
+            columns,
+            schema: Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>())),
+            header: options.header,
+            buffer: Vec::new(),
+            index: Index::new(delimiter, quote, escape),
+            taken: 0,
+            cursor: 0,
+            base: 0,
+            records: 0,
+            finished: false,
+            options: options.clone(),
+        })
+    }
+
+    /// Says that the text begins in the middle of a file, where no header line stands.
+    pub fn without_header(mut self) -> Self {
+        self.header = Header::No;
+        self
+    }
+
+    /// Separators of record `record` (an index into the index) as a range.
+    fn separators(&self, record: usize) -> std::ops::Range<usize> {
+        let first = if record == 0 { 0 } else { self.index.record_ends[record - 1] as usize + 1 };
+        first..self.index.record_ends[record] as usize + 1
+    }
+
+    fn take_header(&mut self) -> Result<(), FormatError> {
+        let separators = self.separators(0);
+        let line_end = self.index.separators[separators.end - 1] as usize;
+        if self.header == Header::Checked {
+            let mut start = 0;
+            let mut names = Vec::new();
+            for s in separators {
+                let end = self.index.separators[s] as usize;
+                let name = self.buffer[start..end].trim_ascii();
+                let name = name.strip_prefix(b"\xef\xbb\xbf").unwrap_or(name);
+                names.push(String::from_utf8_lossy(&self.unquote(name)).trim().to_string());
+                start = end + 1;
+            }
+            let same = names.len() == self.physical.len() && names.iter().zip(&self.physical).all(|(a, b)| a.eq_ignore_ascii_case(b));
+            if !same {
+                return Err(FormatError::data(format!(
+                    "the header line names the columns ({}), but the table declares ({}); declare the columns as the file has them, or set 'csv.header' = 'skip'",
+                    names.join(", "),
+                    self.physical.join(", ")
+                )));
+            }
+        }
+        self.taken = 1;
+        self.cursor = line_end + 1;
+        self.header = Header::No;
+        Ok(())
+    }
+
+    /// The content of a field: quotes taken off and doubled ones halved.
+    fn unquote<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(quote) = self.quote else { return Cow::Borrowed(text) };
+        let [first, inner @ ..] = text else { return Cow::Borrowed(text) };
+        if *first != quote {
+            return Cow::Borrowed(text);
+        }
+        let inner = inner.strip_suffix(&[quote]).unwrap_or(inner);
+        let escape = self.options.escape_character.map(|c| c as u8);
+        if memchr::memchr2(quote, escape.unwrap_or(quote), inner).is_none() {
+            return Cow::Borrowed(inner);
+        }
+        let mut out = Vec::with_capacity(inner.len());
+        let mut bytes = inner.iter().copied().peekable();
+        while let Some(b) = bytes.next() {
+            if (b == quote && bytes.peek() == Some(&quote)) || Some(b) == escape {
+                out.extend(bytes.next());
+            } else {
+                out.push(b);
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// Whether the line `start..end` is to be passed over in silence.
+    fn is_blank(&self, start: usize, end: usize) -> bool {
+        match &self.buffer[start..end] {
+            [] | [b'\r'] => true,
+            [b'#', ..] => self.options.allow_comments,
+            _ => false,
+        }
+    }
+
+    fn compact(&mut self) {
+        if self.cursor >= COMPACT_BYTES || (self.cursor > 0 && self.cursor == self.buffer.len()) {
+            self.index.discard(self.taken, self.cursor);
+            self.buffer.drain(..self.cursor);
+            self.base += self.cursor as u64;
+            self.taken = 0;
+            self.cursor = 0;
+        }
+    }
+}
+
+/// A record chosen for decoding.
+#[derive(Clone, Copy)]
+struct Record {
+    start: u32,
+    end: u32,
+    /// Its first separator.
+    first: u32,
+}
+
+impl Decoder for CsvDecoder {
+    fn push(&mut self, bytes: &[u8]) {
+        self.compact();
+        self.buffer.extend_from_slice(bytes);
+        self.index.scan(&self.buffer);
+    }
+
+    fn finish(&mut self) {
+        if !self.finished {
+            self.finished = true;
+            let last = self.index.record_ends.last().map_or(0, |&r| self.index.separators[r as usize] as usize + 1).max(self.cursor);
+            if last < self.buffer.len() {
+                self.index.end(self.buffer.len());
+            }
+        }
+    }
+
+    fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
+        if self.header != Header::No && !self.index.record_ends.is_empty() {
+            self.take_header()?;
+        }
+        let available = self.index.record_ends.len();
+        if self.taken == available {
+            let waiting = self.buffer.len() - self.cursor.min(self.buffer.len());
+            if waiting > RECORD_BYTES_MAX {
+                let why = if self.index.in_quotes() { "a quote was opened and never closed" } else { "no line end was found" };
+                return Err(FormatError::data(format!(
+                    "the record at byte {} is longer than {} MB: {why}; if quotes mean nothing here, set 'csv.disable-quote-character' = 'true'",
+                    self.base + self.cursor as u64,
+                    RECORD_BYTES_MAX >> 20
+                )));
+            }
+            return Ok(None);
+        }
+        let mut records: Vec<Record> = Vec::with_capacity(rows_max.min(available - self.taken));
+        let mut bad: Vec<(usize, String)> = Vec::new();
+        let expected = self.physical.len();
+        let first_record = self.records;
+        let mut uneven = false;
+        let begin = self.cursor;
+        while self.taken < available && records.len() < rows_max {
+            let separators = self.separators(self.taken);
+            let start = self.cursor;
+            let end = self.index.separators[separators.end - 1] as usize;
+            self.taken += 1;
+            self.cursor = end + 1;
+            if self.is_blank(start, end) {
+                continue;
+            }
+            uneven |= separators.len() != expected;
+            records.push(Record { start: start as u32, end: end as u32, first: separators.start as u32 });
+        }
+        self.records += records.len() as u64;
+        let counts: Vec<u32> = if uneven { records.iter().map(|r| self.fields_of(r)).collect() } else { Vec::new() };
+        if uneven {
+            for (row, &count) in counts.iter().enumerate() {
+                let count = count as usize;
+                let record = records[row];
+                let trailing = count == expected + 1 && self.options.allow_trailing_comma && self.ends_with_delimiter(&record);
+                if (count > expected && !trailing && !self.options.ignore_trailing_unmappable) || (count < expected && self.options.fail_on_missing_columns) {
+                    bad.push((row, format!("has {count} fields, the table has {expected} columns")));
+                }
+            }
+        }
+        let end = self.cursor.min(self.buffer.len());
+        let ascii = self.buffer[begin.min(end)..end].is_ascii();
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let mut failed: Vec<usize> = Vec::new();
+            arrays.push(self.column(column, &records, &counts, ascii, &mut failed));
+            for row in failed {
+                let text = self.raw_field(&records[row], column.field);
+                let shown = String::from_utf8_lossy(&text[..text.len().min(80)]).into_owned();
+                bad.push((row, format!("column '{}': '{shown}' is not a {}", column.name, column.kind.expected())));
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
+        let mut batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
+        let mut bad_records = Vec::new();
+        if !bad.is_empty() {
+            bad.sort_by_key(|(row, _)| *row);
+            bad.dedup_by_key(|(row, _)| *row);
+            let mut good = vec![true; records.len()];
+            for (row, reason) in bad {
+                good[row] = false;
+                let record = records[row];
+                let raw = &self.buffer[record.start as usize..record.end as usize];
+                bad_records.push(BadRecord {
+                    record: first_record + row as u64,
+                    offset: self.base + u64::from(record.start),
+                    reason,
+                    raw: raw.strip_suffix(b"\r").unwrap_or(raw).to_vec(),
+                });
+            }
+            batch = filter_record_batch(&batch, &BooleanArray::from(good))?;
+        }
+        Ok(Some(Decoded { batch, offset: self.base + end as u64, records: self.records, bad: bad_records }))
+    }
+
+    fn buffered(&self) -> usize {
+        self.buffer.len() - self.cursor.min(self.buffer.len())
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl CsvDecoder {
+    /// How many fields a record has.
+    fn fields_of(&self, record: &Record) -> u32 {
+        let first = record.first as usize;
+        let within = self.index.separators[first..].iter().take_while(|s| **s < record.end).count();
+        within as u32 + 1
+    }
+
+    fn ends_with_delimiter(&self, record: &Record) -> bool {
+        let text = &self.buffer[record.start as usize..record.end as usize];
+        text.strip_suffix(b"\r").unwrap_or(text).last() == Some(&(self.options.field_delimiter as u8))
+    }
+
+    /// The bytes of a field as they stand in the text, the carriage return of a line end left out.
+    #[inline]
+    fn raw_field(&self, record: &Record, field: usize) -> &[u8] {
+        let first = record.first as usize;
+        let start = if field == 0 { record.start as usize } else { self.index.separators[first + field - 1] as usize + 1 };
+        let end = self.index.separators[first + field] as usize;
+        let text = &self.buffer[start..end];
+        if end == record.end as usize { text.strip_suffix(b"\r").unwrap_or(text) } else { text }
+    }
+
+    fn column(&self, column: &Column, records: &[Record], counts: &[u32], ascii: bool, failed: &mut Vec<usize>) -> arrow::array::ArrayRef {
+        let trim = self.options.trim_spaces;
+        let null_literal = self.options.null_literal.as_deref().map(str::as_bytes);
+        // Fields with doubled quotes need memory of their own; they are rare, so they are kept
+        // apart and looked up by row.
+        let mut rewritten: Vec<(usize, Vec<u8>)> = Vec::new();
+        if let Some(quote) = self.quote {
+            for (row, record) in records.iter().enumerate() {
+                if counts.get(row).is_some_and(|c| column.field >= *c as usize) {
+                    continue;
+                }
+                let text = self.raw_field(record, column.field);
+                if text.first() == Some(&quote)
+                    && let Cow::Owned(text) = self.unquote(text)
+                {
+                    rewritten.push((row, text));
+                }
+            }
+        }
+        let field = |row: usize| {
+            if counts.get(row).is_some_and(|c| column.field >= *c as usize) {
+                return Field::Null;
+            }
+            let raw = self.raw_field(&records[row], column.field);
+            let quoted = self.quote.is_some() && raw.first() == self.quote.as_ref();
+            let text = match quoted {
+                true if !rewritten.is_empty() => match rewritten.binary_search_by_key(&row, |r| r.0) {
+                    Ok(at) => rewritten[at].1.as_slice(),
+                    Err(_) => strip_quotes(raw),
+                },
+                true => strip_quotes(raw),
+                false if trim => raw.trim_ascii(),
+                false => raw,
+            };
+            let is_null = match null_literal {
+                Some(literal) => text == literal || (text.is_empty() && column.empty_is_null),
+                None => text.is_empty() && (column.empty_is_null && !(quoted && matches!(column.kind, Kind::Text))),
+            };
+            if is_null { Field::Null } else { Field::Text(text) }
+        };
+        build(&column.kind, records.len(), ascii, field, |row| failed.push(row))
+    }
+}
+
+/// A quoted field without anything doubled or escaped inside.
+#[inline]
+fn strip_quotes(raw: &[u8]) -> &[u8] {
+    let inner = &raw[1..];
+    inner.strip_suffix(&raw[..1]).unwrap_or(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{OptionSet, RawOptions};
+    use arrow::datatypes::{DataType, Field as ArrowField, TimeUnit};
+    use tidemill_block::{Block, text};
+
+    fn schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![
+            ArrowField::new("s", DataType::Utf8, true),
+            ArrowField::new("n", DataType::Int64, true),
+            ArrowField::new("f", DataType::Float64, true),
+            ArrowField::new("t", DataType::Timestamp(TimeUnit::Millisecond, None), true),
+        ]))
+    }
+
+    fn decoder(options: &[(&str, &str)], projection: &[usize]) -> CsvDecoder {
+        let mut raw = RawOptions::new("t", options.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        CsvDecoder::new(&CsvOptions::take(&mut raw).unwrap(), &schema(), projection).unwrap()
+    }
+
+    /// Decodes `input` pushed in pieces of `cut` bytes, `rows` rows at a time.
+    fn decode(mut decoder: CsvDecoder, input: &[u8], cut: usize, rows: usize) -> (String, Vec<(u64, String)>, u64) {
+        let mut out = String::new();
+        let mut bad = Vec::new();
+        let mut offset = 0;
+        let mut drain = |decoder: &mut CsvDecoder| {
+            while let Some(decoded) = decoder.next(rows).unwrap() {
+                out += &text::format(&Block::inserts(decoded.batch, 0));
+                bad.extend(decoded.bad.into_iter().map(|b| (b.record, b.reason)));
+                offset = decoded.offset;
+            }
+        };
+        for piece in input.chunks(cut.max(1)) {
+            decoder.push(piece);
+            drain(&mut decoder);
+        }
+        decoder.finish();
+        drain(&mut decoder);
+        (out, bad, offset)
+    }
+
+    #[track_caller]
+    fn check(options: &[(&str, &str)], input: &str, expect: &str, expect_bad: &[(u64, &str)]) {
+        for (cut, rows) in [(usize::MAX, 1000), (1, 1), (7, 3), (usize::MAX, 1), (64, 1000)] {
+            let (out, bad, offset) = decode(decoder(options, &[0, 1, 2, 3]), input.as_bytes(), cut, rows);
+            let lines: Vec<_> = out.lines().collect();
+            let expect: Vec<_> = expect.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+            assert_eq!(lines, expect, "cut {cut}, rows {rows}");
+            let expect_bad: Vec<_> = expect_bad.iter().map(|(n, r)| (*n, r.to_string())).collect();
+            assert_eq!(bad, expect_bad, "cut {cut}, rows {rows}");
+            assert_eq!(offset, input.len() as u64, "cut {cut}, rows {rows}");
+        }
+    }
+
+    #[test]
+    fn plain_rows() {
+        check(&[], "a,1,2.5,2024-01-02 03:04:05.678\nb,-7,1e3,2024-01-02 00:00:00\r\n", "+I a 1 2.5 2024-01-02T03:04:05.678\n+I b -7 1000.0 2024-01-02T00:00:00", &[]);
+    }
+
+    #[test]
+    fn the_last_line_may_lack_its_end() {
+        check(&[], "a,1,2.5,\nb,2,,", "+I a 1 2.5 NULL\n+I b 2 NULL NULL", &[]);
+    }
+
+    #[test]
+    fn quotes_hold_delimiters_line_ends_and_quotes() {
+        check(&[], "\"a,b\",1,1,\n\"c\"\"d\",\"2\",1,\n\"e\nf\",3,1,\n", "+I a,b 1 1.0 NULL\n+I c\"d 2 1.0 NULL\n+I e\nf 3 1.0 NULL", &[]);
+    }
+
+    #[test]
+    fn bad_records_leave_their_neighbours_alone() {
+        check(
+            &[],
+            "a,1,1,\nb,x,1,\nc,3\nd,99999999999999999999,1,\ne,5,1,,,\nf,6,1,\n",
+            "+I a 1 1.0 NULL\n+I f 6 1.0 NULL",
+            &[
+                (1, "column 'n': 'x' is not a BIGINT"),
+                (2, "has 2 fields, the table has 4 columns"),
+                (3, "column 'n': '99999999999999999999' is not a BIGINT"),
+                (4, "has 6 fields, the table has 4 columns"),
+            ],
+        );
+    }
+
+    #[test]
+    fn options_change_what_is_read() {
+        check(&[("csv.field-delimiter", ";")], "a;1;2;\n", "+I a 1 2.0 NULL", &[]);
+        check(&[("csv.null-literal", "NA")], "NA,NA,2,\n,1,1,\n", "+I NULL NULL 2.0 NULL\n+I  1 1.0 NULL", &[]);
+        check(&[("csv.allow-comments", "true")], "#x\na,1,2,\n\n\n", "+I a 1 2.0 NULL", &[]);
+        check(&[("csv.fail-on-missing-columns", "false")], "a,1\n", "+I a 1 NULL NULL", &[]);
+        check(&[("csv.ignore-trailing-unmappable", "true")], "a,1,2,,x,y\n", "+I a 1 2.0 NULL", &[]);
+        check(&[("csv.header", "true")], "S,n,\"f\",t\na,1,2,\n", "+I a 1 2.0 NULL", &[]);
+        check(&[("csv.escape-character", "\\")], "\"a\\\"b\",1,2,\n", "+I a\"b 1 2.0 NULL", &[]);
+        check(&[("csv.disable-quote-character", "true")], "\"a,1,2,\n", "+I \"a 1 2.0 NULL", &[]);
+    }
+
+    #[test]
+    fn a_wrong_header_is_an_error() {
+        let mut decoder = decoder(&[("csv.header", "true")], &[0]);
+        decoder.push(b"s,n,t,f\na,1,2,\n");
+        let error = decoder.next(10).unwrap_err().to_string();
+        assert!(error.starts_with("the header line names the columns (s, n, t, f), but the table declares (s, n, f, t)"), "{error}");
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_a_bad_record_only_where_they_are_asked_for() {
+        let input = b"a\xff,1,2,\nb,2,3,\n";
+        let (out, bad, _) = decode(decoder(&[], &[0, 1]), input, usize::MAX, 10);
+        assert_eq!((out.as_str(), bad.len()), ("+I b 2\n", 1));
+        let (out, bad, _) = decode(decoder(&[], &[1]), input, usize::MAX, 10);
+        assert_eq!((out.as_str(), bad.len()), ("+I 1\n+I 2\n", 0));
+    }
+
+    #[test]
+    fn a_projection_may_be_empty_or_reordered() {
+        let (out, _, _) = decode(decoder(&[], &[2, 0]), b"a,1,2,\n", usize::MAX, 10);
+        assert_eq!(out, "+I 2.0 a\n");
+        let mut none = decoder(&[], &[]);
+        none.push(b"a,1,2,\nb,1,2,\n");
+        assert_eq!(none.next(10).unwrap().unwrap().batch.num_rows(), 2);
+    }
+
+    #[test]
+    fn random_text_gives_the_same_however_it_is_cut() {
+        let mut seed = 7u64;
+        let mut next = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize
+        };
+        let alphabet = b"a1,\"\n\r -.";
+        for _ in 0..500 {
+            let input: Vec<u8> = (0..next() % 200).map(|_| alphabet[next() % alphabet.len()]).collect();
+            let whole = decode(decoder(&[], &[0, 1, 2, 3]), &input, usize::MAX, 1000);
+            for (cut, rows) in [(1, 1), (3, 1000), (65, 2)] {
+                let pieces = decode(decoder(&[], &[0, 1, 2, 3]), &input, cut, rows);
+                assert_eq!((&pieces.0, &pieces.1), (&whole.0, &whole.1), "{:?}", String::from_utf8_lossy(&input));
+            }
+        }
+    }
+}

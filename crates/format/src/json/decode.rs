@@ -1,0 +1,209 @@
+//! JSON lines to batches.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
+
+use super::JsonOptions;
+use super::column::{Context, Record};
+use super::scan::{Fault, Scan};
+use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
+
+/// After so many bytes of records a batch is full, whatever its rows: with one more record of the
+/// greatest size its strings still have 32-bit offsets.
+const BATCH_BYTES_MAX: usize = 128 << 20;
+
+/// Reads one JSON object a line; blank lines are skipped.
+///
+/// Values are read as Flink reads them: a STRING column takes numbers, booleans, arrays and objects
+/// as their text; numbers, booleans and decimals may stand in quotes; BYTES are base64. Only the
+/// projected columns are built, all else is checked to be JSON and passed over.
+pub struct JsonDecoder {
+    schema: SchemaRef,
+    record: Record,
+    context: Context,
+    input: Input,
+    finished: bool,
+    records: u64,
+    /// The mean length of a record so far, bytes: how many rows are worth reserving for.
+    record_bytes: usize,
+}
+
+/// The bytes not yet decoded.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    /// The offset of `bytes[0]` in the whole stream.
+    base: u64,
+    /// Where the next record begins.
+    at: usize,
+    /// No line end lies between `at` and here.
+    searched: usize,
+    /// All bytes between `at` and here are UTF-8.
+    checked: usize,
+}
+
+impl JsonDecoder {
+    /// A decoder that makes the columns `projection` of the columns `physical`.
+    ///
+    /// # Errors
+    /// A column type that JSON cannot hold.
+    pub fn new(options: &JsonOptions, physical: &SchemaRef, projection: &[usize]) -> Result<Self, FormatError> {
+        let fields: Vec<_> = projection.iter().map(|i| physical.fields()[*i].clone()).collect();
+        Ok(JsonDecoder {
+            record: Record::new("", fields.iter())?,
+            schema: Arc::new(Schema::new(fields)),
+            context: Context { scratch: Vec::new(), fail_on_missing: options.fail_on_missing_field },
+            input: Input::default(),
+            finished: false,
+            records: 0,
+            record_bytes: 256,
+        })
+    }
+}
+
+impl Input {
+    fn push(&mut self, bytes: &[u8]) {
+        // Moving what is left costs no more than what was consumed before it, so it is paid for.
+        if self.at > 0 && self.at >= self.bytes.len() - self.at {
+            self.bytes.drain(..self.at);
+            self.base += self.at as u64;
+            self.searched = self.searched.saturating_sub(self.at);
+            self.checked = self.checked.saturating_sub(self.at);
+            self.at = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next line: its range without the line end, and where the line behind it begins.
+    #[inline]
+    fn line(&mut self, finished: bool) -> Result<Option<(usize, usize, usize)>, FormatError> {
+        let from = self.searched.max(self.at);
+        let found = memchr::memchr(b'\n', &self.bytes[from..]);
+        let (mut end, next) = match found {
+            Some(n) => (from + n, from + n + 1),
+            None => {
+                self.searched = self.bytes.len();
+                (self.bytes.len(), self.bytes.len())
+            }
+        };
+        if end - self.at > RECORD_BYTES_MAX {
+            let offset = self.base + self.at as u64;
+            return Err(FormatError::data(format!(
+                "the record at byte {offset} is longer than {} MB; is this one JSON object a line?",
+                RECORD_BYTES_MAX >> 20
+            )));
+        }
+        if found.is_none() && !(finished && self.at < end) {
+            return Ok(None);
+        }
+        if end > self.at && self.bytes[end - 1] == b'\r' {
+            end -= 1;
+        }
+        Ok(Some((self.at, end, next)))
+    }
+
+    /// Whether `bytes[..end]`, from the last line consumed on, is UTF-8. Checks all complete lines
+    /// at hand at once, so that small batches do not pay for it again and again.
+    #[inline]
+    fn is_utf8(&mut self, end: usize, finished: bool) -> bool {
+        if end <= self.checked {
+            return true;
+        }
+        let from = self.checked.max(self.at);
+        let to = if finished { self.bytes.len() } else { memchr::memrchr(b'\n', &self.bytes).map_or(end, |n| n + 1).max(end) };
+        self.checked = match std::str::from_utf8(&self.bytes[from..to]) {
+            Ok(_) => to,
+            Err(e) => from + e.valid_up_to(),
+        };
+        end <= self.checked
+    }
+}
+
+impl Decoder for JsonDecoder {
+    fn push(&mut self, bytes: &[u8]) {
+        debug_assert!(!self.finished, "bytes behind the end of the stream");
+        self.input.push(bytes);
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
+        let mut bad = Vec::new();
+        let (mut rows, mut taken, mut consumed) = (0, 0, 0);
+        let mut offset = self.input.base + self.input.at as u64;
+        while taken < rows_max && consumed < BATCH_BYTES_MAX {
+            let (mut from, end, next) = match self.input.line(self.finished) {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                // The good rows in front of it come first; the next call fails.
+                Err(_) if taken > 0 => break,
+                Err(e) => return Err(e),
+            };
+            if self.input.base == 0 && from == 0 && self.input.bytes.starts_with(b"\xEF\xBB\xBF") {
+                from = 3; // a byte order mark in front of the first record
+            }
+            let utf8 = self.input.is_utf8(end, self.finished);
+            let line = &self.input.bytes[from..end];
+            if line.trim_ascii().is_empty() {
+                self.input.at = next;
+                continue;
+            }
+            if taken == 0 {
+                let at_hand = (self.input.bytes.len() - from) / self.record_bytes + 1;
+                self.record.reserve(rows_max.min(at_hand));
+            }
+            let read = if utf8 { read(&mut self.record, line, &mut self.context) } else { Err("the record is not valid UTF-8".into()) };
+            match read {
+                Ok(()) => rows += 1,
+                Err(reason) => {
+                    self.record.truncate(rows);
+                    bad.push(BadRecord {
+                        record: self.records,
+                        offset: self.input.base + from as u64,
+                        reason: reason.into(),
+                        raw: line.to_vec(),
+                    });
+                    // What was found invalid must not be looked at again by the line behind it.
+                    self.input.checked = self.input.checked.max(next);
+                }
+            }
+            consumed += next - self.input.at;
+            self.input.at = next;
+            offset = self.input.base + next as u64;
+            self.records += 1;
+            taken += 1;
+        }
+        if taken == 0 {
+            return Ok(None);
+        }
+        self.record_bytes = (consumed / taken).max(1);
+        let columns = self.record.build()?;
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))?;
+        Ok(Some(Decoded { batch, offset, records: self.records, bad }))
+    }
+
+    fn buffered(&self) -> usize {
+        self.input.bytes.len() - self.input.at
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+/// Appends the row of one record.
+#[inline]
+fn read(record: &mut Record, line: &[u8], context: &mut Context) -> Result<(), Fault> {
+    let mut scan = Scan::new(line);
+    scan.blanks();
+    record.read(&mut scan, context)?;
+    scan.blanks();
+    if scan.at < line.len() {
+        return Err(scan.expected("nothing more"));
+    }
+    Ok(())
+}

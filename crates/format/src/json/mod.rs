@@ -1,0 +1,45 @@
+//! JSON lines, one object a line, as Flink's `json` format reads and writes them.
+//!
+//! [`scan`] walks over the text, [`column`] holds typed columns under construction that can take a
+//! half-read row back, [`decode`] puts both together; [`encode`] writes.
+
+mod base64;
+mod column;
+mod decode;
+mod encode;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub use decode::JsonDecoder;
+pub use encode::JsonEncoder;
+
+use crate::{option_enum, options};
+
+option_enum! {
+    /// How timestamps are written. Both forms are read, whatever is chosen.
+    pub enum TimestampFormat {
+        /// `2024-01-31 08:00:00.5`, with `Z` behind a TIMESTAMP_LTZ.
+        Sql = "SQL",
+        /// `2024-01-31T08:00:00.5`, with `Z` behind a TIMESTAMP_LTZ.
+        Iso = "ISO-8601",
+    }
+}
+
+options! {
+    /// Options of the `json` format.
+    pub struct JsonOptions {
+        /// Skips records that cannot be read, as `'on-error' = 'skip'` does; they are counted.
+        flink "json.ignore-parse-errors" => ignore_parse_errors: bool = false;
+        /// Calls a record bad that lacks a column; otherwise the column is NULL.
+        flink "json.fail-on-missing-field" => fail_on_missing_field: bool = false;
+        /// The form of TIMESTAMP and TIMESTAMP_LTZ values written. Both are read; a whole number
+        /// is read as milliseconds since 1970.
+        flink "json.timestamp-format.standard" => timestamp_format: TimestampFormat = TimestampFormat::Sql;
+        /// Writes every DECIMAL in plain digits; otherwise very small ones get an exponent
+        /// (`2.7E-8`).
+        flink "json.encode.decimal-as-plain-number" => decimal_as_plain_number: bool = false;
+        /// Leaves fields out that are NULL instead of writing `null`.
+        flink "json.encode.ignore-null-fields" => ignore_null_fields: bool = false;
+    }
+}

@@ -1,0 +1,87 @@
+//! Bytes to record batches and back: formats, compression, and the options of both.
+//!
+//! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer.
+//! Parquet cannot be decoded from a passing stream, so it has readers and writers of its own in
+//! [`parquet`]. What does not live here: where the bytes come from (connectors) and what the rows
+//! mean (plans).
+
+pub mod compression;
+pub mod csv;
+mod error;
+pub mod infer;
+pub mod json;
+pub mod options;
+pub mod parquet;
+pub mod text;
+pub mod types;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use tidemill_block::Block;
+
+pub use error::FormatError;
+
+/// A record that could not be decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadRecord {
+    /// The record's number, counted from the decoder's first record (0).
+    pub record: u64,
+    /// The offset of its first byte, counted from the first byte pushed into the decoder.
+    pub offset: u64,
+    /// What was wrong: column, value, expected type.
+    pub reason: String,
+    /// The bytes of the record, without the line end.
+    pub raw: Vec<u8>,
+}
+
+/// Rows that a decoder has made.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The good rows, in order. May be empty when all records were bad.
+    pub batch: RecordBatch,
+    /// Bytes consumed, from the first byte pushed to the end of the last record in `batch` or `bad`.
+    pub offset: u64,
+    /// Records consumed since the decoder began, good and bad, the header line not counted.
+    pub records: u64,
+    /// The records that could not be decoded, in order.
+    pub bad: Vec<BadRecord>,
+}
+
+/// Turns a stream of bytes into record batches of a fixed schema.
+///
+/// A bad record becomes a [`BadRecord`] and never harms its neighbours.
+pub trait Decoder: Send {
+    /// Appends bytes. Records may be cut anywhere.
+    fn push(&mut self, bytes: &[u8]);
+
+    /// Says that no more bytes follow, so that a last record without line end is complete.
+    fn finish(&mut self);
+
+    /// Decodes up to `rows_max` of the complete records at hand; `None` when there is none.
+    ///
+    /// # Errors
+    /// Only what makes going on pointless, such as a record larger than the limit.
+    fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError>;
+
+    /// Bytes pushed and not yet consumed.
+    fn buffered(&self) -> usize;
+
+    /// The schema of the batches.
+    fn schema(&self) -> SchemaRef;
+}
+
+/// Turns blocks into bytes.
+pub trait Encoder: Send {
+    /// What stands once before the first row (a header line), if anything.
+    fn begin(&mut self, out: &mut Vec<u8>);
+
+    /// Appends the rows of the block. The row kinds are not written.
+    ///
+    /// # Errors
+    /// A value that the format cannot express.
+    fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError>;
+}
+
+/// The largest record that a text decoder accepts, bytes. A longer one is an error rather than
+/// memory without end (a quote that is never closed looks like one).
+pub const RECORD_BYTES_MAX: usize = 64 << 20;

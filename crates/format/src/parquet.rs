@@ -1,0 +1,360 @@
+//! Parquet files: a reader that gives batches of the declared types and can begin at any row, a
+//! writer, and the schema that a file carries.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
+use arrow::datatypes::{Schema, SchemaRef};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, GzipLevel, ZstdLevel};
+use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::properties::WriterProperties;
+
+use crate::options::ByteSize;
+use crate::types::{plain_field, type_name};
+use crate::{FormatError, option_enum, options};
+
+option_enum! {
+    /// How the pages of a file are compressed.
+    pub enum ParquetCompression {
+        /// Snappy.
+        Snappy = "snappy",
+        /// Zstandard, level 3.
+        Zstd = "zstd",
+        /// gzip, level 6.
+        Gzip = "gzip",
+        /// Not at all.
+        None = "none",
+    }
+}
+
+options! {
+    /// Options of the `parquet` format. They matter for writing only.
+    pub struct ParquetOptions {
+        /// How pages are compressed.
+        flink "parquet.compression" => compression: ParquetCompression = ParquetCompression::Snappy;
+        /// The most rows that a row group gets.
+        ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
+        /// The size at which a row group is closed, encoded; about what the writer holds in memory.
+        flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(128 << 20);
+    }
+}
+
+/// Reads one file, in the order of its rows.
+pub struct ParquetFileReader {
+    path: PathBuf,
+    schema: SchemaRef,
+    /// For each column of `schema`, where it stands in the batches of `batches`.
+    sources: Vec<usize>,
+    batches: ParquetRecordBatchReader,
+    rows: u64,
+    rows_read: u64,
+}
+
+impl ParquetFileReader {
+    /// Opens `path` for the columns `projection` of the declared columns `physical`, which are
+    /// found in the file by name. Begins at row `start_row` (0 is the first; whole row groups in
+    /// front of it are not read) and gives up to `batch_rows` rows at a time.
+    ///
+    /// # Errors
+    /// The file cannot be read, lacks a column or has it in a type that cannot become the declared
+    /// one.
+    pub fn open(path: &Path, physical: &SchemaRef, projection: &[usize], start_row: u64, batch_rows: usize) -> Result<Self, FormatError> {
+        let file = open(path)?;
+        // The page index lets a start inside a row group skip whole pages.
+        let policy = if start_row > 0 { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, ArrowReaderOptions::new().with_page_index_policy(policy))
+            .map_err(|e| failed(path, "cannot read its footer", &e))?;
+        let held = builder.schema().clone();
+        let mut roots = Vec::with_capacity(projection.len());
+        for index in projection {
+            roots.push(find(path, &held, physical, *index)?);
+        }
+        // The reader gives columns in the file's order, each once.
+        let mut read = roots.clone();
+        read.sort_unstable();
+        read.dedup();
+        let sources = roots.iter().map(|r| read.binary_search(r).expect("a column that is read")).collect();
+
+        let mut rows = 0;
+        let mut skipped = 0;
+        let mut groups = Vec::new();
+        for (i, group) in builder.metadata().row_groups().iter().enumerate() {
+            let group_rows = group.num_rows().max(0) as u64;
+            if rows + group_rows > start_row {
+                groups.push(i);
+            } else {
+                skipped += group_rows;
+            }
+            rows += group_rows;
+        }
+        let mask = ProjectionMask::roots(builder.parquet_schema(), read);
+        let batches = builder
+            .with_projection(mask)
+            .with_row_groups(groups)
+            .with_offset((start_row.min(rows) - skipped) as usize)
+            .with_batch_size(batch_rows.max(1))
+            .build()
+            .map_err(|e| failed(path, "cannot begin to read it", &e))?;
+        let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
+        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, batches, rows, rows_read: start_row.min(rows) })
+    }
+
+    /// The schema of the batches.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// How many rows the file has.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The number of the row that comes next; given to [`ParquetFileReader::open`] as `start_row`
+    /// it continues exactly there.
+    pub fn rows_read(&self) -> u64 {
+        self.rows_read
+    }
+
+    /// The next batch; `None` at the end.
+    ///
+    /// # Errors
+    /// The file is damaged, or a value does not fit into the declared type.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<RecordBatch>, FormatError> {
+        let Some(batch) = self.batches.next() else { return Ok(None) };
+        let place = || format!("rows from {} on", self.rows_read);
+        let batch = batch.map_err(|e| failed(&self.path, &place(), &e))?;
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let mut columns = Vec::with_capacity(self.sources.len());
+        for (source, field) in self.sources.iter().zip(self.schema.fields()) {
+            let column = batch.column(*source);
+            columns.push(if column.data_type() == field.data_type() {
+                column.clone()
+            } else {
+                cast_with_options(column, field.data_type(), &strict)
+                    .map_err(|e| failed(&self.path, &format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type())), &e))?
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let out = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|e| failed(&self.path, &place(), &e))?;
+        self.rows_read += out.num_rows() as u64;
+        Ok(Some(out))
+    }
+}
+
+fn open(path: &Path) -> Result<File, FormatError> {
+    File::open(path).map_err(|e| FormatError::Io(std::io::Error::new(e.kind(), format!("cannot open parquet file '{}': {e}", path.display()))))
+}
+
+fn failed(path: &Path, what: &str, e: &dyn std::fmt::Display) -> FormatError {
+    FormatError::data(format!("parquet file '{}': {what}: {e}", path.display()))
+}
+
+/// Where the file has the declared column `index`.
+fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<usize, FormatError> {
+    let wanted = &physical.fields()[index];
+    let Some(root) = held.fields().iter().position(|f| f.name() == wanted.name()) else {
+        let names: Vec<_> = held.fields().iter().map(|f| f.name().as_str()).collect();
+        return Err(FormatError::data(format!(
+            "parquet file '{}' has no column '{}'; it has: {}",
+            path.display(),
+            wanted.name(),
+            names.join(", ")
+        )));
+    };
+    let (from, to) = (held.field(root).data_type(), wanted.data_type());
+    if from != to && !can_cast_types(from, to) {
+        return Err(FormatError::data(format!(
+            "parquet file '{}': column '{}' is {} in the file and cannot be read as {}",
+            path.display(),
+            wanted.name(),
+            type_name(from),
+            type_name(to)
+        )));
+    }
+    Ok(root)
+}
+
+/// The schema of a file in the types that tables have (see [`crate::types::plain_type`]).
+///
+/// # Errors
+/// The file cannot be read or is no parquet file.
+pub fn schema_of(path: &Path) -> Result<SchemaRef, FormatError> {
+    let metadata = ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    Ok(Arc::new(Schema::new(metadata.schema().fields().iter().map(plain_field).collect::<Vec<_>>())))
+}
+
+/// The row groups of a file: rows, and compressed bytes. What a file is best divided by.
+///
+/// # Errors
+/// The file cannot be read or is no parquet file.
+pub fn row_groups(path: &Path) -> Result<Vec<(u64, u64)>, FormatError> {
+    let metadata = ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    Ok(metadata.metadata().row_groups().iter().map(|g| (g.num_rows().max(0) as u64, g.compressed_size().max(0) as u64)).collect())
+}
+
+/// Writes one file. A row group is held in memory, encoded, until it is full.
+pub struct ParquetFileWriter {
+    writer: ArrowWriter<Box<dyn Write + Send>>,
+}
+
+impl ParquetFileWriter {
+    /// A writer of rows of `schema` to `out`.
+    ///
+    /// # Errors
+    /// An option out of range, a column type that Parquet cannot hold.
+    pub fn new(out: Box<dyn Write + Send>, schema: &SchemaRef, options: &ParquetOptions) -> Result<Self, FormatError> {
+        if options.row_group_rows == 0 || options.row_group_bytes.0 == 0 {
+            return Err(FormatError::option("options 'parquet.row-group.rows' and 'parquet.block.size' must be greater than 0"));
+        }
+        let compression = match options.compression {
+            ParquetCompression::Snappy => Compression::SNAPPY,
+            ParquetCompression::Zstd => Compression::ZSTD(ZstdLevel::try_new(3).expect("a level that zstd has")),
+            ParquetCompression::Gzip => Compression::GZIP(GzipLevel::default()),
+            ParquetCompression::None => Compression::UNCOMPRESSED,
+        };
+        let properties = WriterProperties::builder()
+            .set_compression(compression)
+            .set_max_row_group_row_count(Some(options.row_group_rows))
+            .set_max_row_group_bytes(Some(usize::try_from(options.row_group_bytes.0).unwrap_or(usize::MAX)))
+            .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_string())
+            .build();
+        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties))
+            .map_err(|e| FormatError::unsupported(format!("cannot write these columns as parquet: {e}")))?;
+        Ok(ParquetFileWriter { writer })
+    }
+
+    /// Appends the rows of a batch.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
+        self.writer.write(batch).map_err(writing)
+    }
+
+    /// Bytes held in memory, and bytes handed to the writer below.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.writer.memory_size(), self.writer.bytes_written())
+    }
+
+    /// Writes the last row group and the footer, flushes, and gives back the writer below. Without
+    /// it the file is unreadable.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(self) -> Result<Box<dyn Write + Send>, FormatError> {
+        let mut out = self.writer.into_inner().map_err(writing)?;
+        out.flush()?;
+        Ok(out)
+    }
+}
+
+fn writing(e: parquet::errors::ParquetError) -> FormatError {
+    match e {
+        // What the disk said is worth more than where the encoder stood.
+        parquet::errors::ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(io) => FormatError::Io(*io),
+            Err(other) => FormatError::data(format!("writing parquet: {other}")),
+        },
+        other => FormatError::data(format!("writing parquet: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{OptionSet, RawOptions};
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, TimeUnit};
+
+    /// A file that is removed at the end of the test.
+    struct Temp(PathBuf);
+
+    impl Temp {
+        fn new(name: &str) -> Self {
+            Temp(std::env::temp_dir().join(format!("tidemill-format-{}-{name}.parquet", std::process::id())))
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn options(pairs: &[(&str, &str)]) -> ParquetOptions {
+        ParquetOptions::take(&mut RawOptions::new("table 't'", pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())))).unwrap()
+    }
+
+    /// `rows` rows (n, s) in row groups of 10.
+    fn file(name: &str, rows: i64, compression: &str) -> Temp {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false), Field::new("s", DataType::Utf8, true)]));
+        let temp = Temp::new(name);
+        let out = Box::new(File::create(&temp.0).unwrap());
+        let mut writer = ParquetFileWriter::new(out, &schema, &options(&[("parquet.row-group.rows", "10"), ("parquet.compression", compression)])).unwrap();
+        for from in (0..rows).step_by(7) {
+            let numbers: Vec<i64> = (from..rows.min(from + 7)).collect();
+            let texts: Vec<Option<String>> = numbers.iter().map(|n| (n % 3 > 0).then(|| format!("s{n}"))).collect();
+            let columns = vec![Arc::new(Int64Array::from(numbers)) as _, Arc::new(StringArray::from(texts)) as _];
+            writer.write(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        temp
+    }
+
+    fn read(temp: &Temp, schema: &SchemaRef, projection: &[usize], start: u64, batch: usize) -> Vec<String> {
+        let mut reader = ParquetFileReader::open(&temp.0, schema, projection, start, batch).unwrap();
+        let mut rows = Vec::new();
+        while let Some(batch) = reader.next().unwrap() {
+            assert!(batch.num_rows() > 0);
+            let text = tidemill_block::text::format(&tidemill_block::Block::inserts(batch, 0));
+            rows.extend(text.lines().map(|l| l[2..].trim().to_string()));
+            assert_eq!(reader.rows_read(), start + rows.len() as u64);
+        }
+        rows
+    }
+
+    #[test]
+    fn rows_come_back_from_any_start() {
+        // The columns are declared in another order and another type than the file's.
+        let declared = Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, true), Field::new("n", DataType::Int32, true)]));
+        for compression in ["snappy", "zstd", "gzip", "none"] {
+            let temp = file(&format!("start-{compression}"), 35, compression);
+            let all: Vec<String> = (0..35).map(|n| if n % 3 > 0 { format!("s{n} {n}") } else { format!("NULL {n}") }).collect();
+            for start in [0, 1, 9, 10, 11, 29, 30, 34, 35, 99] {
+                for batch in [1, 4, 1000] {
+                    assert_eq!(read(&temp, &declared, &[0, 1], start, batch), all[(start as usize).min(35)..], "start {start}");
+                }
+            }
+            assert_eq!(read(&temp, &declared, &[1, 0, 1], 33, 9), ["33 NULL 33", "34 s34 34"]);
+            assert_eq!(read(&temp, &declared, &[], 5, 100).len(), 30);
+        }
+    }
+
+    #[test]
+    fn the_schema_and_what_is_missing() {
+        let temp = file("schema", 3, "snappy");
+        let held = schema_of(&temp.0).unwrap();
+        assert_eq!(held.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect::<Vec<_>>(), [
+            ("n", DataType::Int64),
+            ("s", DataType::Utf8)
+        ]);
+        let error = |name: &str, data_type: DataType| {
+            let declared = Arc::new(Schema::new(vec![Field::new(name, data_type, true)]));
+            ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).err().expect("an error").to_string()
+        };
+        assert!(error("m", DataType::Int64).ends_with("has no column 'm'; it has: n, s"));
+        let row = DataType::Struct(vec![Field::new("x", DataType::Int32, true)].into());
+        assert!(error("n", row).ends_with("is BIGINT in the file and cannot be read as ROW<x INT>"));
+        let declared = Arc::new(Schema::new(vec![Field::new("s", DataType::Timestamp(TimeUnit::Millisecond, None), true)]));
+        let mut reader = ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).unwrap();
+        assert!(reader.next().unwrap_err().to_string().contains("column 's' as TIMESTAMP(3)"));
+        assert!(schema_of(Path::new("/nowhere/x.parquet")).unwrap_err().to_string().starts_with("cannot open parquet file '/nowhere/x.parquet'"));
+    }
+}

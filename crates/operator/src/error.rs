@@ -1,0 +1,39 @@
+//! What can go wrong in an operator.
+
+use std::fmt;
+
+use arrow::error::ArrowError;
+use datafusion_common::DataFusionError;
+
+/// An error while computing. The runtime adds which operator of which job it was.
+#[derive(Debug)]
+pub struct OperatorError {
+    message: String,
+}
+
+impl OperatorError {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        OperatorError { message: message.into() }
+    }
+}
+
+impl fmt::Display for OperatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for OperatorError {}
+
+impl From<ArrowError> for OperatorError {
+    fn from(e: ArrowError) -> Self {
+        OperatorError { message: e.to_string() }
+    }
+}
+
+impl From<DataFusionError> for OperatorError {
+    fn from(e: DataFusionError) -> Self {
+        OperatorError { message: e.strip_backtrace() }
+    }
+}

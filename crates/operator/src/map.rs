@@ -1,0 +1,95 @@
+//! Filter and project, on whole columns.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion_physical_expr::PhysicalExpr;
+use tidemill_block::Block;
+
+use crate::{Operator, OperatorError, Output};
+
+/// An expression bound to its input's columns.
+pub type Expr = Arc<dyn PhysicalExpr>;
+
+/// Keeps the rows for which a predicate holds and computes new columns for them.
+pub struct Map {
+    predicate: Option<Expr>,
+    project: Project,
+}
+
+enum Project {
+    /// The input's columns as they are.
+    All,
+    /// Columns picked by index: no computation.
+    Pick(Vec<usize>, SchemaRef),
+    Compute(Vec<Expr>, SchemaRef),
+}
+
+impl Map {
+    /// Only a filter.
+    pub fn filter(predicate: Expr) -> Self {
+        Map { predicate: Some(predicate), project: Project::All }
+    }
+
+    /// A filter, if any, then a projection.
+    pub fn new(predicate: Option<Expr>, expressions: Vec<Expr>, schema: SchemaRef) -> Self {
+        let picks: Option<Vec<usize>> = expressions
+            .iter()
+            .map(|e| e.downcast_ref::<datafusion_physical_expr::expressions::Column>().map(|c| c.index()))
+            .collect();
+        let project = match picks {
+            Some(picks) => Project::Pick(picks, schema),
+            None => Project::Compute(expressions, schema),
+        };
+        Map { predicate, project }
+    }
+
+    /// Applies to one block; `None` if no row is left.
+    ///
+    /// # Errors
+    /// A value that an expression cannot compute.
+    pub fn apply(&self, mut block: Block) -> Result<Option<Block>, OperatorError> {
+        if let Some(predicate) = &self.predicate {
+            let mask = predicate.evaluate(&block.batch)?.into_array(block.rows())?;
+            let mask = mask.as_boolean();
+            match passing(mask) {
+                0 => return Ok(None),
+                n if n == block.rows() => {}
+                _ => block = block.filter(mask)?,
+            }
+        }
+        let rows = block.rows();
+        let (columns, schema) = match &self.project {
+            Project::All => return Ok(Some(block)),
+            Project::Pick(picks, schema) => (picks.iter().map(|i| block.column(*i).clone()).collect::<Vec<_>>(), schema),
+            Project::Compute(expressions, schema) => {
+                let columns = expressions.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+                (columns, schema)
+            }
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(Some(block.with_batch(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)))
+    }
+}
+
+/// How many rows a mask lets through.
+fn passing(mask: &BooleanArray) -> usize {
+    match mask.nulls() {
+        None => mask.values().count_set_bits(),
+        Some(nulls) => (mask.values() & nulls.inner()).count_set_bits(),
+    }
+}
+
+impl Operator for Map {
+    fn name(&self) -> &'static str {
+        "Map"
+    }
+
+    fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
+        if let Some(block) = self.apply(block)? {
+            out.emit(block);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,494 @@
+//! Text functions: parts, search, padding, case, joining.
+//!
+//! Positions and lengths count characters (code points), from 1 where SQL says so. Encodings and
+//! digests live in `encoding`, regular expressions in `regex`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, ListBuilder, StringBuilder};
+use arrow::datatypes::Int32Type;
+use datafusion_common::Result;
+
+use super::define::{Call, Def, Param::*, Returns, build, build_bool, build_text, def};
+
+/// The functions of this theme.
+pub(super) const FUNCTIONS: &[Def] = &[
+    def("char_length", "CHAR_LENGTH(text)", "The number of characters", &[Text], Returns::Int, char_length)
+        .alias(&["character_length", "length"]),
+    def("upper", "UPPER(text)", "In capitals", &[Text], Returns::Text, |c| cased(c, str::make_ascii_uppercase, str::to_uppercase)),
+    def("lower", "LOWER(text)", "In small letters", &[Text], Returns::Text, |c| cased(c, str::make_ascii_lowercase, str::to_lowercase)),
+    def("initcap", "INITCAP(text)", "Each word with a capital first letter, the rest small", &[Text], Returns::Text, initcap),
+    def("btrim", "BTRIM(text[, chars])", "Without the blanks, or the characters given, at both ends", &[Text, Text], Returns::Text, |c| {
+        trim(c, true, true)
+    })
+    .optional(1)
+    .alias(&["trim"]),
+    def(
+        "ltrim",
+        "LTRIM(text[, chars])",
+        "Without the blanks, or the characters given, at the beginning",
+        &[Text, Text],
+        Returns::Text,
+        |c| trim(c, true, false),
+    )
+    .optional(1),
+    def("rtrim", "RTRIM(text[, chars])", "Without the blanks, or the characters given, at the end", &[Text, Text], Returns::Text, |c| {
+        trim(c, false, true)
+    })
+    .optional(1),
+    def("concat", "CONCAT(text, …)", "The texts one after another; NULL if one is NULL", &[Text], Returns::Text, concat).rest(Text),
+    def(
+        "concat_ws",
+        "CONCAT_WS(separator, text, …)",
+        "The texts that are not NULL, with the separator between them",
+        &[Text],
+        Returns::Text,
+        concat_ws,
+    )
+    .rest(Text),
+    def(
+        "substr",
+        "SUBSTRING(text, start[, length])",
+        "A part; a negative start counts from the end",
+        &[Text, Int, Int],
+        Returns::Text,
+        substr,
+    )
+    .optional(1)
+    .alias(&["substring"]),
+    def("left", "LEFT(text, n)", "The first n characters", &[Text, Int], Returns::Text, left),
+    def("right", "RIGHT(text, n)", "The last n characters", &[Text, Int], Returns::Text, right),
+    def(
+        "split_index",
+        "SPLIT_INDEX(text, delimiter, n)",
+        "The part at n (from 0) of a text cut at each delimiter; NULL if there is none",
+        &[Text, Any, Int],
+        Returns::Text,
+        split_index,
+    ),
+    def("split", "SPLIT(text, delimiter)", "The parts of a text cut at each delimiter", &[Text, Text], Returns::Texts, split),
+    def(
+        "locate",
+        "LOCATE(part, text[, start])",
+        "Where the part begins (from 1), looking from start; 0 if nowhere",
+        &[Text, Text, Int],
+        Returns::Int,
+        locate,
+    )
+    .optional(1),
+    def("instr", "INSTR(text, part)", "Where the part begins (from 1); 0 if nowhere", &[Text, Text], Returns::Int, instr)
+        .alias(&["strpos"]),
+    def("lpad", "LPAD(text, n, pad)", "Filled up in front, or cut, to n characters", &[Text, Int, Text], Returns::Text, |c| pad(c, true)),
+    def("rpad", "RPAD(text, n, pad)", "Filled up at the end, or cut, to n characters", &[Text, Int, Text], Returns::Text, |c| {
+        pad(c, false)
+    }),
+    def("repeat", "REPEAT(text, n)", "The text n times", &[Text, Int], Returns::Text, repeat),
+    def("reverse", "REVERSE(text)", "The characters from last to first", &[Text], Returns::Text, reverse),
+    def("replace", "REPLACE(text, old, new)", "With each occurrence of old replaced", &[Text, Text, Text], Returns::Text, replace),
+    def("chr", "CHR(n)", "The character with the code n modulo 256", &[Int], Returns::Text, chr),
+    def("ascii", "ASCII(text)", "The code of the first byte; 0 for an empty text", &[Text], Returns::Int, ascii),
+    def("startswith", "STARTSWITH(text, start)", "Whether the text begins so", &[Text, Text], Returns::Bool, |c| {
+        pairwise(c, |a, b| a.starts_with(b))
+    })
+    .alias(&["starts_with"]),
+    def("endswith", "ENDSWITH(text, end)", "Whether the text ends so", &[Text, Text], Returns::Bool, |c| {
+        pairwise(c, |a, b| a.ends_with(b))
+    })
+    .alias(&["ends_with"]),
+    def("elt", "ELT(n, text, …)", "The n-th text (from 1); NULL if there is none", &[Int, Text], Returns::Text, elt).rest(Text),
+    def("is_alpha", "IS_ALPHA(text)", "Whether it consists of letters", &[Text], Returns::Bool, |c| {
+        consists(c, |s| s.chars().all(char::is_alphabetic))
+    }),
+    def("is_digit", "IS_DIGIT(text)", "Whether it consists of digits", &[Text], Returns::Bool, |c| {
+        consists(c, |s| s.chars().all(char::is_numeric))
+    }),
+    def("is_decimal", "IS_DECIMAL(text)", "Whether it is a number", &[Text], Returns::Bool, |c| {
+        consists(c, |s| super::cast::parse_double(s).is_some())
+    }),
+];
+
+fn char_length(call: &Call) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    build::<Int32Type>(call.rows, |r| Some(characters(texts.get(r)?) as i32))
+}
+
+fn characters(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+/// The byte at which the character at `index` begins; the end of the text if it is shorter.
+fn byte_of(text: &str, index: usize) -> usize {
+    if text.is_ascii() { index.min(text.len()) } else { text.char_indices().nth(index).map_or(text.len(), |(i, _)| i) }
+}
+
+fn cased(call: &Call, ascii: fn(&mut str), any: fn(&str) -> String) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    build_text(call.rows, |r, out| {
+        let text = texts.get(r)?;
+        if text.is_ascii() {
+            let start = out.len();
+            out.extend_from_slice(text.as_bytes());
+            ascii(std::str::from_utf8_mut(&mut out[start..]).expect("ASCII is UTF-8"));
+        } else {
+            out.extend_from_slice(any(text).as_bytes());
+        }
+        Some(())
+    })
+}
+
+fn initcap(call: &Call) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    build_text(call.rows, |r, out| {
+        let mut inside = false;
+        for c in texts.get(r)?.chars() {
+            let mut buffer = [0; 4];
+            if inside {
+                c.to_lowercase().for_each(|c| out.extend_from_slice(c.encode_utf8(&mut buffer).as_bytes()));
+            } else {
+                c.to_uppercase().for_each(|c| out.extend_from_slice(c.encode_utf8(&mut buffer).as_bytes()));
+            }
+            inside = c.is_alphanumeric();
+        }
+        Some(())
+    })
+}
+
+fn trim(call: &Call, front: bool, back: bool) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    let chars = if call.len() == 2 { Some(call.text(1)?) } else { None };
+    build_text(call.rows, |r, out| {
+        let mut text = texts.get(r)?;
+        let set = chars.as_ref().map_or(Some(" "), |c| c.get(r))?;
+        if front {
+            text = text.trim_start_matches(|c| set.contains(c));
+        }
+        if back {
+            text = text.trim_end_matches(|c| set.contains(c));
+        }
+        out.extend_from_slice(text.as_bytes());
+        Some(())
+    })
+}
+
+fn concat(call: &Call) -> Result<ArrayRef> {
+    let texts = (0..call.len()).map(|i| call.text(i)).collect::<Result<Vec<_>>>()?;
+    build_text(call.rows, |r, out| texts.iter().try_for_each(|t| t.get(r).map(|t| out.extend_from_slice(t.as_bytes()))))
+}
+
+fn concat_ws(call: &Call) -> Result<ArrayRef> {
+    let texts = (0..call.len()).map(|i| call.text(i)).collect::<Result<Vec<_>>>()?;
+    build_text(call.rows, |r, out| {
+        let separator = texts[0].get(r)?.as_bytes();
+        for (i, text) in texts[1..].iter().filter_map(|t| t.get(r)).enumerate() {
+            if i > 0 {
+                out.extend_from_slice(separator);
+            }
+            out.extend_from_slice(text.as_bytes());
+        }
+        Some(())
+    })
+}
+
+fn substr(call: &Call) -> Result<ArrayRef> {
+    let (texts, starts) = (call.text(0)?, call.int(1)?);
+    let lengths = if call.len() == 3 { Some(call.int(2)?) } else { None };
+    build_text(call.rows, |r, out| {
+        let (text, start) = (texts.get(r)?, starts.get(r)?);
+        let length = lengths.as_ref().map_or(Some(i64::MAX), |l| l.get(r))?;
+        if length < 0 {
+            return None;
+        }
+        let from = match start {
+            1.. => start - 1,
+            0 => 0,
+            _ => {
+                let from = characters(text) as i64 + start;
+                if from < 0 {
+                    return Some(());
+                }
+                from
+            }
+        };
+        let rest = &text[byte_of(text, usize::try_from(from).unwrap_or(usize::MAX))..];
+        out.extend_from_slice(rest[..byte_of(rest, usize::try_from(length).unwrap_or(usize::MAX))].as_bytes());
+        Some(())
+    })
+}
+
+fn left(call: &Call) -> Result<ArrayRef> {
+    let (texts, counts) = (call.text(0)?, call.int(1)?);
+    build_text(call.rows, |r, out| {
+        let (text, count) = (texts.get(r)?, counts.get(r)?.max(0) as usize);
+        out.extend_from_slice(text[..byte_of(text, count)].as_bytes());
+        Some(())
+    })
+}
+
+fn right(call: &Call) -> Result<ArrayRef> {
+    let (texts, counts) = (call.text(0)?, call.int(1)?);
+    build_text(call.rows, |r, out| {
+        let (text, count) = (texts.get(r)?, counts.get(r)?.max(0) as usize);
+        out.extend_from_slice(text[byte_of(text, characters(text).saturating_sub(count))..].as_bytes());
+        Some(())
+    })
+}
+
+fn split_index(call: &Call) -> Result<ArrayRef> {
+    use arrow::datatypes::DataType::{Utf8, Utf8View};
+    let texts = call.text(0)?;
+    // The delimiter may be given as the code of a character.
+    let code = !matches!(call.type_of(1), Utf8 | Utf8View) && call.type_of(1).is_integer();
+    let (delimiters, codes) = if code { (None, Some(call.int(1)?)) } else { (Some(call.text(1)?), None) };
+    let indexes = call.int(2)?;
+    build_text(call.rows, |r, out| {
+        let (text, index) = (texts.get(r)?, usize::try_from(indexes.get(r)?).ok()?);
+        if text.is_empty() {
+            return None;
+        }
+        let mut buffer = [0; 4];
+        let delimiter = match (&delimiters, &codes) {
+            (Some(delimiters), _) => delimiters.get(r)?,
+            (None, Some(codes)) => char::from_u32(u32::try_from(codes.get(r)?).ok()?)?.encode_utf8(&mut buffer),
+            (None, None) => return None,
+        };
+        let part = match delimiter.as_bytes() {
+            [] => text.split_whitespace().nth(index)?,
+            [one] => byte_part(text, *one, index)?,
+            _ => text.split(delimiter).nth(index)?,
+        };
+        out.extend_from_slice(part.as_bytes());
+        Some(())
+    })
+}
+
+/// The part at `index` of a text cut at an ASCII character: the case that pays for a loop of its own.
+fn byte_part(text: &str, delimiter: u8, mut index: usize) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let mut start = 0;
+    for (i, b) in bytes.iter().enumerate() {
+        if *b == delimiter {
+            if index == 0 {
+                return Some(&text[start..i]);
+            }
+            index -= 1;
+            start = i + 1;
+        }
+    }
+    (index == 0).then(|| &text[start..])
+}
+
+fn split(call: &Call) -> Result<ArrayRef> {
+    let (texts, delimiters) = (call.text(0)?, call.text(1)?);
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for r in 0..call.rows {
+        let parts = texts.get(r).zip(delimiters.get(r));
+        match parts {
+            Some((text, "")) => text.char_indices().for_each(|(i, c)| lists.values().append_value(&text[i..i + c.len_utf8()])),
+            Some((text, delimiter)) => text.split(delimiter).for_each(|p| lists.values().append_value(p)),
+            None => {}
+        }
+        lists.append(parts.is_some());
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// The position (from 1) of `part` in `text` at or after the character `start` (from 1).
+fn position(text: &str, part: &str, start: i64) -> Option<i32> {
+    let Ok(skipped) = usize::try_from(start - 1) else { return Some(0) };
+    let from = byte_of(text, skipped);
+    if from == text.len() && characters(text) < skipped {
+        return Some(0);
+    }
+    Some(text[from..].find(part).map_or(0, |i| (characters(&text[..from + i]) + 1) as i32))
+}
+
+fn locate(call: &Call) -> Result<ArrayRef> {
+    let (parts, texts) = (call.text(0)?, call.text(1)?);
+    let starts = if call.len() == 3 { Some(call.int(2)?) } else { None };
+    build::<Int32Type>(call.rows, |r| position(texts.get(r)?, parts.get(r)?, starts.as_ref().map_or(Some(1), |s| s.get(r))?))
+}
+
+fn instr(call: &Call) -> Result<ArrayRef> {
+    let (texts, parts) = (call.text(0)?, call.text(1)?);
+    build::<Int32Type>(call.rows, |r| position(texts.get(r)?, parts.get(r)?, 1))
+}
+
+fn pad(call: &Call, front: bool) -> Result<ArrayRef> {
+    let (texts, lengths, pads) = (call.text(0)?, call.int(1)?, call.text(2)?);
+    build_text(call.rows, |r, out| {
+        let (text, pad) = (texts.get(r)?, pads.get(r)?);
+        let length = usize::try_from(lengths.get(r)?).ok()?;
+        if pad.is_empty() {
+            return None;
+        }
+        let missing = length.saturating_sub(characters(text));
+        let fill = |out: &mut Vec<u8>| {
+            let whole = characters(pad);
+            (0..missing / whole).for_each(|_| out.extend_from_slice(pad.as_bytes()));
+            out.extend_from_slice(pad[..byte_of(pad, missing % whole)].as_bytes());
+        };
+        if front {
+            fill(out);
+        }
+        out.extend_from_slice(text[..byte_of(text, length)].as_bytes());
+        if !front {
+            fill(out);
+        }
+        Some(())
+    })
+}
+
+fn repeat(call: &Call) -> Result<ArrayRef> {
+    let (texts, counts) = (call.text(0)?, call.int(1)?);
+    build_text(call.rows, |r, out| {
+        let text = texts.get(r)?.as_bytes();
+        // Past 2 GiB the column cannot be built, and says so: no need to fill memory first.
+        let most = (i32::MAX as usize / text.len().max(1) + 1) as i64;
+        (0..counts.get(r)?.min(most)).for_each(|_| out.extend_from_slice(text));
+        Some(())
+    })
+}
+
+fn reverse(call: &Call) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    build_text(call.rows, |r, out| {
+        let mut buffer = [0; 4];
+        texts.get(r)?.chars().rev().for_each(|c| out.extend_from_slice(c.encode_utf8(&mut buffer).as_bytes()));
+        Some(())
+    })
+}
+
+fn replace(call: &Call) -> Result<ArrayRef> {
+    let (texts, olds, news) = (call.text(0)?, call.text(1)?, call.text(2)?);
+    build_text(call.rows, |r, out| {
+        let (text, old, new) = (texts.get(r)?, olds.get(r)?, news.get(r)?);
+        let mut end = 0;
+        for (i, found) in text.match_indices(old) {
+            out.extend_from_slice(text[end..i].as_bytes());
+            out.extend_from_slice(new.as_bytes());
+            end = i + found.len();
+        }
+        out.extend_from_slice(text[end..].as_bytes());
+        Some(())
+    })
+}
+
+fn chr(call: &Call) -> Result<ArrayRef> {
+    let codes = call.int(0)?;
+    build_text(call.rows, |r, out| {
+        let code = codes.get(r)?;
+        if code >= 0 {
+            let mut buffer = [0; 4];
+            out.extend_from_slice(char::from(code as u8).encode_utf8(&mut buffer).as_bytes());
+        }
+        Some(())
+    })
+}
+
+fn ascii(call: &Call) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    // A byte is signed where Flink runs.
+    build::<Int32Type>(call.rows, |r| Some(texts.get(r)?.as_bytes().first().map_or(0, |b| *b as i8 as i32)))
+}
+
+fn pairwise(call: &Call, test: fn(&str, &str) -> bool) -> Result<ArrayRef> {
+    let (a, b) = (call.text(0)?, call.text(1)?);
+    build_bool(call.rows, |r| Some(test(a.get(r)?, b.get(r)?)))
+}
+
+fn elt(call: &Call) -> Result<ArrayRef> {
+    let indexes = call.int(0)?;
+    let texts = (1..call.len()).map(|i| call.text(i)).collect::<Result<Vec<_>>>()?;
+    build_text(call.rows, |r, out| {
+        let index = usize::try_from(indexes.get(r)? - 1).ok()?;
+        out.extend_from_slice(texts.get(index)?.get(r)?.as_bytes());
+        Some(())
+    })
+}
+
+/// What is nothing, or NULL, consists of nothing: false.
+fn consists(call: &Call, test: fn(&str) -> bool) -> Result<ArrayRef> {
+    let texts = call.text(0)?;
+    build_bool(call.rows, |r| Some(texts.get(r).is_some_and(|t| !t.is_empty() && test(t))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check;
+
+    #[test]
+    fn parts() {
+        check("substring", &["'abcdef'", "2", "3"], "bcd");
+        check("substr", &["'äöü'", "-2"], "öü");
+        check("substr", &["'abc'", "-5"], "");
+        check("substr", &["'abc'", "0", "2"], "ab");
+        check("substr", &["'abc'", "9"], "");
+        check("substr", &["'abc'", "1", "-1"], "NULL");
+        check("left", &["'äöü'", "2"], "äö");
+        check("left", &["'abc'", "-1"], "");
+        check("right", &["'äöü'", "2"], "öü");
+        check("right", &["'abc'", "9"], "abc");
+        check("split_index", &["'a,b,,d'", "','", "1"], "b");
+        check("split_index", &["'a,b,,d'", "','", "2"], "");
+        check("split_index", &["'a,b'", "','", "2"], "NULL");
+        check("split_index", &["'a,b'", "','", "-1"], "NULL");
+        check("split_index", &["'a--b'", "'--'", "1"], "b");
+        check("split_index", &["'a,b'", "44", "1"], "b");
+        check("split", &["'a,b'", "','"], "[a, b]");
+        check("elt", &["2", "'a'", "'b'"], "b");
+        check("elt", &["3", "'a'", "'b'"], "NULL");
+    }
+
+    #[test]
+    fn search() {
+        check("locate", &["'b'", "'abcb'"], "2");
+        check("locate", &["'b'", "'abcb'", "3"], "4");
+        check("locate", &["'b'", "'abcb'", "9"], "0");
+        check("instr", &["'äöü'", "'ü'"], "3");
+        check("instr", &["'abc'", "'x'"], "0");
+        check("startswith", &["'abc'", "'ab'"], "TRUE");
+        check("endswith", &["'abc'", "NULL"], "NULL");
+    }
+
+    #[test]
+    fn shapes() {
+        check("lpad", &["'hi'", "4", "'??'"], "??hi");
+        check("lpad", &["'hi'", "1", "'?'"], "h");
+        check("lpad", &["'hi'", "-1", "'?'"], "NULL");
+        check("rpad", &["'hi'", "5", "'xy'"], "hixyx");
+        check("rpad", &["'hi'", "5", "''"], "NULL");
+        check("repeat", &["'ab'", "2"], "abab");
+        check("repeat", &["'ab'", "-2"], "");
+        check("reverse", &["'äb'"], "bä");
+        check("replace", &["'aXbX'", "'X'", "'--'"], "a--b--");
+        check("upper", &["'aß'"], "ASS");
+        check("lower", &["'AB'"], "ab");
+        check("initcap", &["'hello wORLD-x'"], "Hello World-X");
+        check("trim", &["' a '"], "a");
+        check("ltrim", &["'xxay'", "'xy'"], "ay");
+        check("rtrim", &["'a  '"], "a");
+    }
+
+    #[test]
+    fn joining_and_nulls() {
+        check("concat", &["'a'", "'b'", "1"], "ab1");
+        check("concat", &["'a'", "NULL"], "NULL");
+        check("concat_ws", &["'-'", "'a'", "NULL", "'b'"], "a-b");
+        check("concat_ws", &["NULL", "'a'"], "NULL");
+    }
+
+    #[test]
+    fn characters_and_kinds() {
+        check("char_length", &["'äöü'"], "3");
+        check("chr", &["97"], "a");
+        check("chr", &["353"], "a");
+        check("chr", &["-1"], "");
+        check("ascii", &["'abc'"], "97");
+        check("ascii", &["''"], "0");
+        check("is_alpha", &["'abc'"], "TRUE");
+        check("is_alpha", &["''"], "FALSE");
+        check("is_digit", &["'12x'"], "FALSE");
+        check("is_decimal", &["'-1.5e3'"], "TRUE");
+        check("is_decimal", &["NULL"], "FALSE");
+    }
+}

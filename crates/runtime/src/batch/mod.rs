@@ -1,0 +1,194 @@
+//! Bounded jobs on DataFusion's executor.
+//!
+//! [`lower`] replaces our logical nodes by what DataFusion knows, [`table`] lets it read through our
+//! connectors. The same plans, functions and types as in a stream; results are the final ones.
+
+mod lower;
+mod table;
+mod window_bound;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use arrow::array::RecordBatch;
+use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::SessionConfig;
+use datafusion_expr::LogicalPlan;
+use futures::StreamExt;
+use tidemill_block::{Block, clock};
+use tidemill_connect::SinkContext;
+use tidemill_plan::Table;
+
+use crate::metrics::{NodeMetrics, Summary, latency, node_summary, process_usage};
+use crate::settings::Settings;
+use crate::{JobError, Stop, connector};
+
+/// Runs bounded queries.
+pub struct BatchRunner {
+    settings: Settings,
+    state: SessionState,
+    runtime: tokio::runtime::Runtime,
+    sources: table::SourceMetrics,
+}
+
+impl BatchRunner {
+    /// A runner with one thread a shard.
+    ///
+    /// # Errors
+    /// Threads cannot be started.
+    pub fn new(settings: &Settings) -> Result<Self, JobError> {
+        let shards = settings.shards();
+        let mut config = SessionConfig::new().with_target_partitions(shards).with_batch_size(8192);
+        let options = config.options_mut();
+        options.sql_parser.enable_ident_normalization = false;
+        options.sql_parser.map_string_types_to_utf8view = false;
+        // Repartitioning a file scan is ours to do; what comes out of it is already spread.
+        options.optimizer.repartition_file_scans = false;
+        let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(shards)
+            .thread_name("batch")
+            .enable_all()
+            .build()
+            .map_err(|e| JobError::failed(format!("starting the batch runner's threads: {e}")))?;
+        Ok(BatchRunner { settings: settings.clone(), state, runtime, sources: Default::default() })
+    }
+
+    fn physical(&self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, JobError> {
+        let lowered = lower::lower(plan.clone(), &self.sources)?;
+        let state = self.state.clone();
+        Ok(self.runtime.block_on(async move { state.create_physical_plan(&lowered).await })?)
+    }
+
+    /// The physical plan as text.
+    ///
+    /// # Errors
+    /// As [`BatchRunner::query`].
+    pub fn explain(&self, plan: &LogicalPlan) -> Result<String, JobError> {
+        let physical = self.physical(plan)?;
+        Ok(datafusion::physical_plan::displayable(physical.as_ref()).indent(false).to_string())
+    }
+
+    /// Runs a query; `each` gets its batches in order.
+    ///
+    /// # Errors
+    /// What cannot be planned, read or computed; what `each` returns.
+    pub fn query(&self, plan: &LogicalPlan, mut each: impl FnMut(RecordBatch) -> Result<(), JobError>) -> Result<(), JobError> {
+        let physical = self.physical(plan)?;
+        let context: Arc<TaskContext> = self.state.task_ctx();
+        let mut stream = datafusion::physical_plan::execute_stream(physical, context)?;
+        loop {
+            let next = self.runtime.block_on(stream.next());
+            match next {
+                None => return Ok(()),
+                Some(batch) => each(batch?)?,
+            }
+        }
+    }
+
+    /// Runs inserts one after the other.
+    ///
+    /// # Errors
+    /// As [`BatchRunner::query`], and what a sink cannot write. A failed insert leaves nothing.
+    pub fn run(&self, name: &str, inserts: &[(Arc<Table>, LogicalPlan)], stop: &Stop) -> Result<Summary, JobError> {
+        let begun = Instant::now();
+        let usage = process_usage();
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let mut sinks: Vec<(String, Vec<Arc<NodeMetrics>>)> = Vec::new();
+        let mut pending = Vec::new();
+        for (number, (table, plan)) in inserts.iter().enumerate() {
+            let (sink, _) = connector::sink(table)?;
+            // Two inserts into one table: the second must not clear away what the first prepared.
+            if !inserts[..number].iter().any(|(t, _)| t.name == table.name) {
+                sink.recover(&[], "")?;
+            }
+            let physical = self.physical(plan)?;
+            let physical: Arc<dyn ExecutionPlan> = if sink.parallelism() == Some(1) && physical.output_partitioning().partition_count() > 1 {
+                Arc::new(datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec::new(physical))
+            } else {
+                physical
+            };
+            let partitions = physical.output_partitioning().partition_count();
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let mut tasks = Vec::new();
+            let mut parts = Vec::new();
+            for partition in 0..partitions {
+                let context = SinkContext {
+                    shard: partition,
+                    shards: partitions,
+                    schema: table.sink_schema(),
+                    run_id: format!("{started:x}-{:x}-{number}", std::process::id()),
+                    cancelled: cancelled.clone(),
+                };
+                let mut writer = sink.writer(context)?;
+                let metrics = Arc::new(NodeMetrics::default());
+                parts.push(metrics.clone());
+                let mut stream = physical.execute(partition, self.state.task_ctx())?;
+                let (stop, flag, schema) = (stop.clone(), cancelled.clone(), table.sink_schema());
+                tasks.push(self.runtime.spawn(async move {
+                    while let Some(batch) = stream.next().await {
+                        if stop.requested() || flag.load(Ordering::Relaxed) {
+                            return Err(JobError::failed("stopped before the end; nothing was written"));
+                        }
+                        let batch = batch?;
+                        let batch = RecordBatch::try_new(schema.clone(), batch.columns().to_vec()).map_err(JobError::failed)?;
+                        let rows = batch.num_rows() as u64;
+                        if rows > 0 {
+                            writer.write(&Block::inserts(batch, clock::now_ns()))?;
+                        }
+                        metrics.rows.fetch_add(rows, Ordering::Relaxed);
+                    }
+                    let prepared = writer.prepare(true)?;
+                    metrics.bytes.store(writer.stats().bytes, Ordering::Relaxed);
+                    Ok::<_, JobError>(prepared)
+                }));
+            }
+            let mut prepared = Vec::new();
+            let mut failure = None;
+            for task in tasks {
+                match self.runtime.block_on(task) {
+                    Ok(Ok(more)) => prepared.extend(more),
+                    Ok(Err(e)) => {
+                        cancelled.store(true, Ordering::Relaxed);
+                        failure.get_or_insert(e);
+                    }
+                    Err(e) => drop(failure.get_or_insert(JobError::failed(format!("internal error: {e}")))),
+                }
+            }
+            if let Some(e) = failure {
+                return Err(match e {
+                    JobError::Failed(m) => JobError::failed(format!("INSERT INTO {}: {m}", table.name)),
+                    other => other,
+                });
+            }
+            pending.push((sink, prepared));
+            sinks.push((format!("Sink {}", table.name), parts));
+        }
+        for (sink, prepared) in pending {
+            sink.commit(&prepared)?;
+        }
+        let (user, sys, peak) = process_usage();
+        let elapsed = begun.elapsed().as_secs_f64();
+        let mut nodes: Vec<_> = self.sources.lock().expect("no panic while held").iter().map(|(n, m)| node_summary(&format!("Source {n}"), std::slice::from_ref(m))).collect();
+        let rows_in = nodes.iter().map(|n| n.rows).sum::<u64>();
+        nodes.extend(sinks.iter().map(|(n, m)| node_summary(n, m)));
+        Ok(Summary {
+            job: name.to_string(),
+            mode: "batch".into(),
+            parallelism: self.settings.shards(),
+            finished: true,
+            elapsed_s: elapsed,
+            user_s: user - usage.0,
+            sys_s: sys - usage.1,
+            peak_memory_bytes: peak,
+            rows_in,
+            rows_out: nodes[nodes.len() - sinks.len()..].iter().map(|n| n.rows).sum(),
+            rows_per_s: rows_in as f64 / elapsed.max(1e-9),
+            latency_ms: latency(std::iter::empty()),
+            checkpoints: 0,
+            nodes,
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! From a declared table to its source or sink: the options common to all tables, then the
+//! connector's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_connect::{Sink, Source, registry};
+use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
+use tidemill_format::{option_enum, options};
+use tidemill_plan::Table;
+
+use crate::JobError;
+use crate::settings::BlockSize;
+
+option_enum! {
+    /// What happens to a record that cannot be read.
+    pub enum OnError {
+        /// The job fails and names the place.
+        Fail = "fail",
+        /// The record is counted and passed over.
+        Skip = "skip",
+        /// The record goes to the table that `dead-letter` names.
+        DeadLetter = "dead-letter",
+    }
+}
+
+options! {
+    /// Options that every table has.
+    pub struct TableOptions {
+        /// Which connector reads or writes the table.
+        flink "connector" => connector: String;
+        /// Rows a block of this source; overrides the job's setting.
+        ours "block.size" => block_size: Option<BlockSize>;
+        /// What happens to a record that cannot be read: `fail` names the place, `skip` counts it,
+        /// `dead-letter` writes it to another table.
+        ours "on-error" => on_error: OnError = OnError::Fail;
+        /// The table that gets unreadable records: any of the columns source STRING, place STRING,
+        /// reason STRING, raw BYTES.
+        ours "dead-letter" => dead_letter: Option<String>;
+        /// After how long without input a split of this table no longer holds back the watermark.
+        flink "scan.watermark.idle-timeout" => idle_timeout: Option<Duration>;
+        /// When watermarks are emitted; accepted for Flink's sake, results do not depend on it.
+        flink "scan.watermark.emit.strategy" => emit_strategy: Option<String>;
+        /// Shards of this source; accepted for Flink's sake.
+        flink "scan.parallelism" => scan_parallelism: Option<usize>;
+        /// Shards of this sink; accepted for Flink's sake.
+        flink "sink.parallelism" => sink_parallelism: Option<usize>;
+    }
+}
+
+/// The options of every table, for the reference page.
+pub fn common_specs() -> Vec<OptionSpec> {
+    TableOptions::specs()
+}
+
+fn raw(table: &Table) -> RawOptions {
+    RawOptions::new(format!("table '{}'", table.name), table.options.clone())
+}
+
+fn common(table: &Table, raw: &mut RawOptions) -> Result<TableOptions, JobError> {
+    if table.options.is_empty() {
+        return Err(JobError::usage(format!("table '{}' has no WITH ('connector' = …), so it can be neither read nor written", table.name)));
+    }
+    let mut options = TableOptions::take(raw)?;
+    let ignore = |key: &str| table.options.get(key).is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));
+    if options.on_error == OnError::Fail && (ignore("csv.ignore-parse-errors") || ignore("json.ignore-parse-errors")) {
+        options.on_error = OnError::Skip;
+    }
+    if options.on_error == OnError::DeadLetter && options.dead_letter.is_none() {
+        return Err(JobError::usage(format!("table '{}': 'on-error' = 'dead-letter' needs 'dead-letter' = '<table>'", table.name)));
+    }
+    Ok(options)
+}
+
+/// The source of a table and its common options.
+pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError> {
+    let mut raw = raw(table);
+    let options = common(table, &mut raw)?;
+    let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
+    let source = connector.source(&table.physical_schema(), &mut raw)?;
+    raw.finish()?;
+    let offered = source.metadata_columns();
+    for (key, field) in table.metadata() {
+        if !offered.iter().any(|(name, _)| *name == key) {
+            let names: Vec<_> = offered.iter().map(|(n, _)| *n).collect();
+            return Err(JobError::usage(format!(
+                "table '{}': connector '{}' has no metadata '{key}' for column '{}'; it has: {}",
+                table.name,
+                options.connector,
+                field.name(),
+                if names.is_empty() { "none".into() } else { names.join(", ") }
+            )));
+        }
+    }
+    Ok((source.into(), options))
+}
+
+/// The sink of a table and its common options.
+pub fn sink(table: &Table) -> Result<(Arc<dyn Sink>, TableOptions), JobError> {
+    let mut raw = raw(table);
+    let options = common(table, &mut raw)?;
+    let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
+    let sink = connector.sink(&table.sink_schema(), &mut raw)?;
+    raw.finish()?;
+    Ok((sink.into(), options))
+}

@@ -1,0 +1,457 @@
+//! A job: starts the workers, asks for checkpoints, commits, watches, and sums up.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidemill_state::StateTable;
+use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
+
+use crate::metrics::{NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
+use crate::physical::{Graph, NodeKind, Ship};
+use crate::settings::Settings;
+use crate::worker::exchange::{Queue, Signal};
+use crate::worker::source::SplitState;
+use crate::worker::{Event, Shared, Snapshot, Start, Worker};
+use crate::JobError;
+
+/// How a job is run, apart from its settings.
+#[derive(Clone, Debug, Default)]
+pub struct JobOptions {
+    /// Where checkpoints are kept; without it a job that is killed begins anew.
+    pub state_dir: Option<PathBuf>,
+    /// Forget what is in the state directory.
+    pub fresh: bool,
+}
+
+/// Asks a running job to stop; may be shared with a signal handler.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicU8>);
+
+impl Stop {
+    /// Stop reading, take a last checkpoint, and end.
+    pub fn stop(&self) {
+        self.0.fetch_max(1, Ordering::AcqRel);
+    }
+    /// Whether somebody asked.
+    pub fn requested(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+/// How a job stands, for the live line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgressReport {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Rows read.
+    pub rows_in: u64,
+    /// Rows written.
+    pub rows_out: u64,
+    /// Lowest watermark of the sinks, ms, if there is event time.
+    pub watermark: Option<i64>,
+    /// Memory of the process, bytes.
+    pub memory: u64,
+    /// Rows that were late or could not be read.
+    pub dropped: u64,
+}
+
+/// A planned job.
+pub struct Job {
+    name: String,
+    graph: Graph,
+    settings: Settings,
+    options: JobOptions,
+}
+
+struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    events: Receiver<Event>,
+    store: Option<CheckpointStore>,
+    /// The number of the newest checkpoint.
+    checkpoint: u64,
+    taken: u64,
+    known: HashMap<usize, HashSet<String>>,
+    next_worker: usize,
+    finished: usize,
+}
+
+impl Job {
+    /// A job of a planned graph.
+    pub fn new(name: impl Into<String>, graph: Graph, settings: Settings, options: JobOptions) -> Self {
+        Job { name: name.into(), graph, settings, options }
+    }
+
+    /// Runs to the end of the input, or until `stop`. `progress` is called a few times a second.
+    ///
+    /// # Errors
+    /// The first failure of a worker, a checkpoint or a commit. What was committed stays; with a
+    /// state directory the next run goes on from the last checkpoint.
+    pub fn run(self, stop: &Stop, mut progress: impl FnMut(&ProgressReport)) -> Result<Summary, JobError> {
+        let begun = Instant::now();
+        let usage = process_usage();
+        let shards = self.settings.shards();
+        let store = self.options.state_dir.as_deref().map(CheckpointStore::open).transpose()?;
+        if let (Some(store), true) = (&store, self.options.fresh) {
+            store.clear()?;
+        }
+        let manifest = store.as_ref().map(CheckpointStore::latest).transpose()?.flatten();
+        recover(&self.graph, manifest.as_ref())?;
+        if manifest.as_ref().is_some_and(|m| m.finished) {
+            return Ok(self.nothing_to_do(begun));
+        }
+        let mut running = self.start(shards, store, manifest)?;
+        let result = running.coordinate(stop, &mut |running: &Running| progress(&running.report(begun)));
+        if result.is_err() {
+            running.shared.cancelled.store(true, Ordering::Release);
+        }
+        running.shared.exit.store(true, Ordering::Release);
+        running.shared.signals.iter().for_each(|s| s.raise());
+        for thread in running.threads.drain(..) {
+            if let Err(panic) = thread.join()
+                && result.is_ok()
+            {
+                let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+                return Err(JobError::failed(format!("internal error: a worker panicked: {text}")));
+            }
+        }
+        let finished = result?;
+        progress(&running.report(begun));
+        Ok(running.summary(finished, begun, usage))
+    }
+
+    fn nothing_to_do(self, begun: Instant) -> Summary {
+        Summary {
+            job: self.name,
+            mode: "streaming".into(),
+            parallelism: self.settings.shards(),
+            finished: true,
+            elapsed_s: begun.elapsed().as_secs_f64(),
+            user_s: 0.0,
+            sys_s: 0.0,
+            peak_memory_bytes: process_usage().2,
+            rows_in: 0,
+            rows_out: 0,
+            rows_per_s: 0.0,
+            latency_ms: Default::default(),
+            checkpoints: 0,
+            nodes: Vec::new(),
+        }
+    }
+
+    fn start(self, shards: usize, store: Option<CheckpointStore>, manifest: Option<Manifest>) -> Result<Running, JobError> {
+        let graph = self.graph;
+        let width = |node: usize| if graph.nodes[node].single { 1 } else { shards };
+        let mut queues = HashMap::new();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            for (input, edge) in node.inputs.iter().enumerate() {
+                if matches!(edge.ship, Ship::Hash(_) | Ship::Single) {
+                    let from = width(edge.from);
+                    queues.insert((index, input), (0..width(index)).map(|_| (0..from).map(|_| Queue::default()).collect()).collect());
+                }
+            }
+        }
+        let mut states: HashMap<String, Vec<StateTable>> = HashMap::new();
+        if let (Some(store), Some(manifest)) = (&store, &manifest) {
+            for state in store.load(manifest)? {
+                states.entry(state.operator).or_default().extend(state.tables);
+            }
+        }
+        let mut assigned: Vec<HashMap<usize, Vec<SplitState>>> = (0..shards).map(|_| HashMap::new()).collect();
+        let mut known: HashMap<usize, HashSet<String>> = HashMap::new();
+        let mut next_worker = 0;
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let NodeKind::Source(spec) = &node.kind else { continue };
+            let restored = manifest.as_ref().and_then(|m| m.sources.get(&node.id));
+            let splits: Vec<SplitState> = match restored {
+                Some(values) => values
+                    .iter()
+                    .map(|v| serde_json::from_value(v.clone()).map_err(|e| JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}", node.name))))
+                    .collect::<Result<_, _>>()?,
+                None => {
+                    let width = width(index);
+                    let splits = if spec.unordered && spec.source.bounded() { spec.source.unordered_splits(width) } else { spec.source.splits(width) };
+                    splits.map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?.into_iter().map(SplitState::new).collect()
+                }
+            };
+            let ids = known.entry(index).or_default();
+            for (i, split) in splits.into_iter().enumerate() {
+                ids.insert(split.split.id.clone());
+                assigned[i % width(index)].entry(index).or_default().push(split);
+                next_worker = i + 1;
+            }
+        }
+        let metrics = graph.nodes.iter().map(|_| (0..shards).map(|_| Arc::new(NodeMetrics::default())).collect()).collect();
+        let checkpoint = manifest.as_ref().map_or(0, |m| m.id);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let shared = Arc::new(Shared {
+            graph,
+            settings: self.settings,
+            shards,
+            signals: (0..shards).map(|_| Arc::new(Signal::default())).collect(),
+            queues,
+            checkpoint: AtomicU64::new(checkpoint),
+            last: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            cancelled: Arc::new(AtomicBool::new(false)),
+            exit: AtomicBool::new(false),
+            discovered: Mutex::new(HashMap::new()),
+            metrics,
+            run_id: format!("{:x}-{:x}", started, std::process::id()),
+        });
+        let states = Arc::new(states);
+        let (sender, events) = channel();
+        let mut threads = Vec::new();
+        let mut workers = Vec::new();
+        for (shard, splits) in assigned.into_iter().enumerate() {
+            workers.push(Worker::new(shared.clone(), shard, Start { splits, states: states.clone() }, sender.clone(), checkpoint)?);
+        }
+        for (shard, worker) in workers.into_iter().enumerate() {
+            let thread = std::thread::Builder::new().name(format!("worker-{shard}")).spawn(move || worker.run());
+            threads.push(thread.map_err(|e| JobError::failed(format!("starting a worker thread: {e}")))?);
+        }
+        Ok(Running { shared, threads, events, store, checkpoint, taken: 0, known, next_worker, finished: 0 })
+    }
+}
+
+/// Commits what the restored checkpoint had prepared, and clears away what came after it.
+fn recover(graph: &Graph, manifest: Option<&Manifest>) -> Result<(), JobError> {
+    // Several inserts into one table share its target: they are recovered together.
+    let mut by_table: BTreeMap<&str, (usize, Vec<serde_json::Value>)> = BTreeMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let NodeKind::Sink(spec) = &node.kind else { continue };
+        let (_, committables) = by_table.entry(&spec.table).or_insert((index, Vec::new()));
+        committables.extend(manifest.and_then(|m| m.sinks.get(&node.id)).into_iter().flatten().cloned());
+    }
+    for (table, (index, committables)) in by_table {
+        let NodeKind::Sink(spec) = &graph.nodes[index].kind else { continue };
+        spec.sink.recover(&committables, "").map_err(|e| JobError::failed(format!("recovering table '{table}': {e}")))?;
+    }
+    Ok(())
+}
+
+impl Running {
+    /// Runs the job; whether all input was read.
+    fn coordinate(&mut self, stop: &Stop, progress: &mut dyn FnMut(&Running)) -> Result<bool, JobError> {
+        let settings = self.shared.settings.clone();
+        let endless = self.shared.graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Source(s) if !s.source.bounded()));
+        // A bounded job without a state directory commits once, at its end: all or nothing.
+        let periodic = self.store.is_some() || endless;
+        let mut next_checkpoint = Instant::now() + settings.checkpoint_interval;
+        let mut next_report = Instant::now();
+        let mut next_discovery = Instant::now();
+        let discovery = self.shared.graph.nodes.iter().filter_map(|n| match &n.kind {
+            NodeKind::Source(s) => s.source.discovery_interval(),
+            _ => None,
+        });
+        let discovery = discovery.min();
+        let mut wanted = false;
+        loop {
+            if self.finished == self.shared.shards {
+                self.checkpoint(true, true)?;
+                return Ok(true);
+            }
+            if stop.requested() {
+                self.shared.stopping.store(true, Ordering::Release);
+                self.checkpoint(true, false)?;
+                return Ok(false);
+            }
+            let now = Instant::now();
+            if periodic && (now >= next_checkpoint || std::mem::take(&mut wanted)) {
+                self.checkpoint(false, false)?;
+                next_checkpoint = Instant::now() + settings.checkpoint_interval;
+                continue;
+            }
+            if let Some(interval) = discovery
+                && now >= next_discovery
+            {
+                next_discovery = now + interval;
+                self.discover()?;
+            }
+            if now >= next_report {
+                next_report = now + Duration::from_millis(200);
+                progress(self);
+                self.check_memory()?;
+            }
+            match self.events.recv_timeout(Duration::from_millis(20)) {
+                Ok(Event::Failed(e)) => return Err(e),
+                Ok(Event::Finished) => self.finished += 1,
+                Ok(Event::CheckpointWanted) => wanted = true,
+                Ok(Event::Snapshot(_)) => return Err(JobError::failed("internal error: a snapshot that nobody asked for")),
+                Err(RecvTimeoutError::Timeout) => self.check_threads()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(JobError::failed("internal error: the workers are gone")),
+            }
+        }
+    }
+
+    /// A worker that panicked sends no event.
+    fn check_threads(&self) -> Result<(), JobError> {
+        if self.threads.iter().any(|t| t.is_finished()) {
+            return Err(JobError::failed("internal error: a worker ended before the job; its message is above"));
+        }
+        Ok(())
+    }
+
+    /// Takes a checkpoint and commits what it holds. With `last` the writers are closed.
+    fn checkpoint(&mut self, last: bool, finished: bool) -> Result<(), JobError> {
+        self.checkpoint += 1;
+        self.shared.last.store(last, Ordering::Release);
+        self.shared.checkpoint.store(self.checkpoint, Ordering::Release);
+        self.shared.signals.iter().for_each(|s| s.raise());
+        let mut snapshots: Vec<Snapshot> = Vec::new();
+        while snapshots.len() < self.shared.shards {
+            match self.events.recv_timeout(Duration::from_millis(100)) {
+                Ok(Event::Snapshot(snapshot)) => snapshots.push(*snapshot),
+                Ok(Event::Failed(e)) => return Err(e),
+                Ok(Event::Finished) => self.finished += 1,
+                Ok(Event::CheckpointWanted) => {}
+                Err(RecvTimeoutError::Timeout) => self.check_threads()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(JobError::failed("internal error: the workers are gone")),
+            }
+        }
+        snapshots.sort_by_key(|s| s.worker);
+        let mut manifest = Manifest { id: self.checkpoint, finished, ..Manifest::default() };
+        let mut workers: Vec<Vec<OperatorState>> = Vec::new();
+        for snapshot in snapshots {
+            for (id, splits) in snapshot.sources {
+                let values = splits.into_iter().map(|s| serde_json::to_value(s).expect("plain data"));
+                manifest.sources.entry(id).or_default().extend(values);
+            }
+            for (id, committables) in snapshot.sinks {
+                manifest.sinks.entry(id).or_default().extend(committables);
+            }
+            workers.push(snapshot.operators);
+        }
+        let sinks = manifest.sinks.clone();
+        if let Some(store) = &self.store {
+            store.write(manifest, &workers)?;
+        }
+        self.taken += 1;
+        let abort = self.shared.settings.abort_after.is_some_and(|n| self.taken >= n && !last);
+        // Once before and once after the commit: both must be survived.
+        if abort && self.taken % 2 == 1 {
+            abort_now();
+        }
+        for node in &self.shared.graph.nodes {
+            if let (NodeKind::Sink(spec), Some(committables)) = (&node.kind, sinks.get(&node.id)) {
+                spec.sink.commit(committables).map_err(|e| JobError::failed(format!("committing table '{}': {e}", spec.table)))?;
+            }
+        }
+        if abort {
+            abort_now();
+        }
+        Ok(())
+    }
+
+    /// Looks for new splits and gives them to the workers in turn.
+    fn discover(&mut self) -> Result<(), JobError> {
+        let mut found: Vec<(usize, SplitState)> = Vec::new();
+        for (index, node) in self.shared.graph.nodes.iter().enumerate() {
+            let NodeKind::Source(spec) = &node.kind else { continue };
+            if spec.source.discovery_interval().is_none() {
+                continue;
+            }
+            let known = self.known.entry(index).or_default();
+            let splits = spec.source.splits(self.shared.shards).map_err(|e| JobError::failed(format!("table '{}': looking for new files: {e}", spec.table)))?;
+            found.extend(splits.into_iter().filter(|s| known.insert(s.id.clone())).map(|s| (index, SplitState::new(s))));
+        }
+        if !found.is_empty() {
+            let mut discovered = self.shared.discovered.lock().expect("no panic while held");
+            for (index, split) in found {
+                discovered.entry((index, self.next_worker % self.shared.shards)).or_default().push(split);
+                self.next_worker += 1;
+            }
+            drop(discovered);
+            self.shared.signals.iter().for_each(|s| s.raise());
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self) -> Result<(), JobError> {
+        let Some(limit) = self.shared.settings.memory else { return Ok(()) };
+        let held = resident_bytes();
+        if held <= limit.0 {
+            return Ok(());
+        }
+        let mut nodes: Vec<NodeSummary> = self.nodes();
+        nodes.sort_by_key(|n| std::cmp::Reverse(n.state_bytes));
+        let parts: Vec<String> = nodes
+            .iter()
+            .filter(|n| n.state_bytes > 0)
+            .take(5)
+            .map(|n| format!("{} holds {} MB in {} entries", n.name, n.state_bytes >> 20, n.state_entries))
+            .collect();
+        Err(JobError::failed(format!(
+            "the process holds {} MB, more than the limit of {} MB: {}; raise --memory, or keep less state (shorter windows, fewer keys)",
+            held >> 20,
+            limit.0 >> 20,
+            if parts.is_empty() { "no operator holds state, so buffers do".to_string() } else { parts.join(", ") }
+        )))
+    }
+
+    fn nodes(&self) -> Vec<NodeSummary> {
+        self.shared.graph.nodes.iter().zip(&self.shared.metrics).map(|(node, parts)| node_summary(&node.name, parts)).collect()
+    }
+
+    fn totals(&self) -> (u64, u64, u64) {
+        let (mut rows_in, mut rows_out, mut dropped) = (0, 0, 0);
+        for (node, parts) in self.shared.graph.nodes.iter().zip(&self.shared.metrics) {
+            let summary = node_summary("", parts);
+            dropped += summary.bad_rows + summary.late_rows;
+            match &node.kind {
+                NodeKind::Source(_) => rows_in += summary.rows,
+                NodeKind::Sink(_) => rows_out += summary.rows,
+                _ => {}
+            }
+        }
+        (rows_in, rows_out, dropped)
+    }
+
+    fn report(&self, begun: Instant) -> ProgressReport {
+        let (rows_in, rows_out, dropped) = self.totals();
+        let sinks = self.shared.graph.nodes.iter().zip(&self.shared.metrics).filter(|(n, _)| matches!(n.kind, NodeKind::Sink(_)));
+        let watermark = sinks.flat_map(|(_, parts)| parts).map(|m| m.watermark.load(Ordering::Relaxed)).min();
+        ProgressReport {
+            elapsed: begun.elapsed(),
+            rows_in,
+            rows_out,
+            watermark: watermark.filter(|w| *w != i64::MIN && *w != i64::MAX),
+            memory: resident_bytes(),
+            dropped,
+        }
+    }
+
+    fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64, u64)) -> Summary {
+        let (rows_in, rows_out, _) = self.totals();
+        let (user, sys, peak) = process_usage();
+        let elapsed = begun.elapsed().as_secs_f64();
+        let sinks = self.shared.graph.nodes.iter().zip(&self.shared.metrics).filter(|(n, _)| matches!(n.kind, NodeKind::Sink(_)));
+        Summary {
+            job: self.shared.settings.name.clone().unwrap_or_default(),
+            mode: "streaming".into(),
+            parallelism: self.shared.shards,
+            finished,
+            elapsed_s: elapsed,
+            user_s: user - usage.0,
+            sys_s: sys - usage.1,
+            peak_memory_bytes: peak,
+            rows_in,
+            rows_out,
+            rows_per_s: rows_in as f64 / elapsed.max(1e-9),
+            latency_ms: latency(sinks.flat_map(|(_, parts)| parts)),
+            checkpoints: self.taken,
+            nodes: self.nodes(),
+        }
+    }
+}
+
+/// Ends the process as a crash would: no destructors, no flushing.
+fn abort_now() -> ! {
+    // SAFETY: _exit ends the process; nothing of ours runs after it.
+    unsafe { libc::_exit(137) }
+}

@@ -1,0 +1,22 @@
+//! Runs jobs: plans them into graphs of operators, runs the graphs on workers, takes checkpoints,
+//! measures; or hands bounded jobs to DataFusion.
+//!
+//! The way through: [`script::Script`] reads a job file, [`physical`] turns each logical plan into a
+//! part of one graph, [`job`] coordinates the [`worker`]s that run it, [`batch`] runs the
+//! alternative. What does not live here: operators, formats, connectors, the command line.
+
+pub mod batch;
+mod connector;
+mod error;
+pub mod job;
+pub mod metrics;
+pub mod physical;
+pub mod reference;
+pub mod script;
+pub mod settings;
+mod worker;
+
+pub use datafusion_expr::LogicalPlan;
+pub use error::JobError;
+pub use job::{Job, JobOptions, Stop};
+pub use settings::Settings;

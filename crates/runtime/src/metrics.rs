@@ -1,0 +1,164 @@
+//! What a job measures while it runs, and the summary at its end.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tidemill_block::NO_WATERMARK;
+
+/// Counts of one node in one worker; updated once a block.
+pub struct NodeMetrics {
+    /// Rows read (source), written (sink) or taken in (operator).
+    pub rows: AtomicU64,
+    /// Bytes read or written.
+    pub bytes: AtomicU64,
+    /// Records that could not be read.
+    pub bad_rows: AtomicU64,
+    /// Rows dropped as late.
+    pub late_rows: AtomicU64,
+    /// Keys or rows in state.
+    pub entries: AtomicU64,
+    /// Bytes of state.
+    pub memory: AtomicU64,
+    /// The watermark that reached the node, ms.
+    pub watermark: AtomicI64,
+    latency: Mutex<Histogram<u64>>,
+}
+
+/// Latencies beyond this are counted as this: ten minutes.
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+
+impl Default for NodeMetrics {
+    fn default() -> Self {
+        NodeMetrics {
+            rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            bad_rows: AtomicU64::new(0),
+            late_rows: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            memory: AtomicU64::new(0),
+            watermark: AtomicI64::new(NO_WATERMARK),
+            latency: Mutex::new(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds")),
+        }
+    }
+}
+
+impl NodeMetrics {
+    /// Records that `rows` rows took `ns` from their arrival to here.
+    pub fn record_latency(&self, ns: u64, rows: u64) {
+        let _ = self.latency.lock().expect("no panic while held").record_n(ns.clamp(1, LATENCY_NS_MAX), rows);
+    }
+}
+
+/// A node of a job summed over its workers.
+#[derive(Clone, Debug, Serialize, PartialEq)]
+pub struct NodeSummary {
+    /// `Source trades`, `Over`, `Sink out`.
+    pub name: String,
+    /// Rows read, taken in or written.
+    pub rows: u64,
+    /// Bytes read or written.
+    pub bytes: u64,
+    /// Records that could not be read.
+    pub bad_rows: u64,
+    /// Rows dropped as late.
+    pub late_rows: u64,
+    /// Keys or rows in state at the end.
+    pub state_entries: u64,
+    /// Bytes of state at the end.
+    pub state_bytes: u64,
+}
+
+/// What a job did, as `--metrics` writes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The job's name.
+    pub job: String,
+    /// `streaming` or `batch`.
+    pub mode: String,
+    /// Shards.
+    pub parallelism: usize,
+    /// Whether all input was read.
+    pub finished: bool,
+    /// Wall-clock seconds.
+    pub elapsed_s: f64,
+    /// CPU seconds in user code.
+    pub user_s: f64,
+    /// CPU seconds in the kernel.
+    pub sys_s: f64,
+    /// Most memory the process ever held, bytes.
+    pub peak_memory_bytes: u64,
+    /// Rows read by all sources.
+    pub rows_in: u64,
+    /// Rows written by all sinks.
+    pub rows_out: u64,
+    /// Rows read a second of wall-clock time.
+    pub rows_per_s: f64,
+    /// Latency from arrival to sink, milliseconds.
+    pub latency_ms: Latency,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Every node.
+    pub nodes: Vec<NodeSummary>,
+}
+
+/// Percentiles of latency, milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Latency {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Sums a node's counts over workers.
+pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) -> NodeSummary {
+    let sum = |f: fn(&NodeMetrics) -> &AtomicU64| parts.iter().map(|p| f(p).load(Ordering::Relaxed)).sum();
+    NodeSummary {
+        name: name.to_string(),
+        rows: sum(|m| &m.rows),
+        bytes: sum(|m| &m.bytes),
+        bad_rows: sum(|m| &m.bad_rows),
+        late_rows: sum(|m| &m.late_rows),
+        state_entries: sum(|m| &m.entries),
+        state_bytes: sum(|m| &m.memory),
+    }
+}
+
+/// Percentiles over all the given sinks.
+pub(crate) fn latency<'a>(sinks: impl Iterator<Item = &'a std::sync::Arc<NodeMetrics>>) -> Latency {
+    let mut all: Histogram<u64> = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds");
+    for sink in sinks {
+        let _ = all.add(&*sink.latency.lock().expect("no panic while held"));
+    }
+    if all.is_empty() {
+        return Latency::default();
+    }
+    let ms = |q: f64| all.value_at_quantile(q) as f64 / 1e6;
+    Latency { p50: ms(0.5), p99: ms(0.99), p999: ms(0.999), max: all.max() as f64 / 1e6 }
+}
+
+/// User and system CPU seconds of the process so far, and its peak memory in bytes.
+pub fn process_usage() -> (f64, f64, u64) {
+    // SAFETY: getrusage fills the struct that it is given; all-zero is a valid rusage.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    // Linux gives kilobytes.
+    (seconds(usage.ru_utime), seconds(usage.ru_stime), usage.ru_maxrss as u64 * 1024)
+}
+
+/// Memory that the process holds now, bytes.
+pub fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+    pages * 4096
+}

@@ -1,0 +1,803 @@
+//! A worker: one thread that runs every operator of a job for one shard.
+//!
+//! Within a worker a block runs through a chain of operators to the end before the next is taken.
+//! Rows whose key belongs to another shard go through [`exchange`] queues. What came from other
+//! workers is worked off before more is read, and nothing is read while a queue that the worker
+//! writes to is full, so memory stays bounded and no cycle of waiting can arise (edges go one way).
+
+pub(crate) mod exchange;
+mod sink;
+pub(crate) mod source;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use arrow::array::UInt32Array;
+use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
+use tidemill_connect::{Committable, SinkContext, Waker};
+use tidemill_operator::check::Check;
+use tidemill_operator::map::Expr;
+use tidemill_operator::{Operator, Output, Progress};
+use tidemill_state::checkpoint::OperatorState;
+use tidemill_state::{StateTable, hash};
+
+use crate::metrics::NodeMetrics;
+use crate::physical::{Graph, NodeKind, Ship};
+use crate::settings::Settings;
+use crate::JobError;
+use exchange::{Element, Queue, Signal};
+use sink::SinkTask;
+use source::{Outcome, SourceTask, SplitState};
+
+/// What all workers and the coordinator share.
+pub(crate) struct Shared {
+    pub graph: Graph,
+    pub settings: Settings,
+    pub shards: usize,
+    pub signals: Vec<Arc<Signal>>,
+    /// Queues by (consumer, input), then by receiving and by sending worker.
+    pub queues: HashMap<(usize, usize), Vec<Vec<Queue>>>,
+    /// The newest checkpoint asked for, and whether it is the last.
+    pub checkpoint: AtomicU64,
+    pub last: AtomicBool,
+    /// Read no more.
+    pub stopping: AtomicBool,
+    /// Give up at once.
+    pub cancelled: Arc<AtomicBool>,
+    /// End the threads.
+    pub exit: AtomicBool,
+    /// New splits for (source node, worker).
+    pub discovered: Mutex<HashMap<(usize, usize), Vec<SplitState>>>,
+    /// By node, then by worker.
+    pub metrics: Vec<Vec<Arc<NodeMetrics>>>,
+    pub run_id: String,
+}
+
+/// A worker's part of a checkpoint.
+pub(crate) struct Snapshot {
+    pub worker: usize,
+    pub operators: Vec<OperatorState>,
+    pub sources: Vec<(String, Vec<SplitState>)>,
+    pub sinks: Vec<(String, Vec<Committable>)>,
+}
+
+/// What a worker tells the coordinator.
+pub(crate) enum Event {
+    Snapshot(Box<Snapshot>),
+    /// All input is read and all output written.
+    Finished,
+    Failed(JobError),
+    /// A source wants a checkpoint (tests).
+    CheckpointWanted,
+}
+
+struct Channel {
+    watermark: i64,
+    idle: bool,
+    barrier: bool,
+}
+
+/// Where a node's output goes.
+struct Out {
+    node: usize,
+    input: usize,
+    /// Channel at the consumer if it is in this worker.
+    channel: usize,
+    route: Route,
+}
+
+enum Route {
+    Local,
+    BadRecords,
+    Hash { keys: Vec<Expr>, pending: Vec<Vec<Block>>, rows: usize },
+    First { pending: Vec<Block>, rows: usize },
+}
+
+enum Body {
+    Source(Box<SourceTask>),
+    Values(Option<Block>),
+    Operator(Box<dyn Operator>),
+    Union,
+    Sink(Box<SinkTask>),
+}
+
+struct Instance {
+    body: Body,
+    channels: Vec<Channel>,
+    /// Which input each channel belongs to.
+    inputs: Vec<usize>,
+    outs: Vec<Out>,
+    watermark: i64,
+    idle: bool,
+    barriers: usize,
+    /// Elements of channels whose barrier has come, while others' has not.
+    stash: VecDeque<(usize, Element)>,
+    finished: bool,
+}
+
+/// Rows gathered for another worker before they are handed over, unless the input pauses first: a
+/// hand-over costs about a microsecond, so it must not be paid for a few rows.
+const EXCHANGE_ROWS: usize = 1024;
+/// How long a worker sleeps at most when it has nothing to do.
+const NAP: Duration = Duration::from_millis(5);
+
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    shard: usize,
+    nodes: Vec<Option<Instance>>,
+    /// Queues into this worker: (consumer, first channel, input), latest stages first.
+    inboxes: Vec<(usize, usize, usize)>,
+    sources: Vec<usize>,
+    events: Sender<Event>,
+    barrier: u64,
+    snapshot: Option<Snapshot>,
+    /// Nodes that are not at the end of their input.
+    remaining: usize,
+    /// Nodes that the current barrier has not reached.
+    remaining_barriers: usize,
+    buffers: Vec<Vec<Block>>,
+    last_watermark_ns: u64,
+    last_stats_ns: u64,
+    checkpoint_blocks: u64,
+    finished: bool,
+    dirty: bool,
+}
+
+/// What a worker starts from.
+pub(crate) struct Start {
+    pub splits: HashMap<usize, Vec<SplitState>>,
+    /// Every operator's tables of the restored checkpoint, by state id.
+    pub states: Arc<HashMap<String, Vec<StateTable>>>,
+}
+
+impl Worker {
+    /// `checkpoint` is the number of the newest checkpoint, from which the job goes on.
+    pub fn new(shared: Arc<Shared>, shard: usize, start: Start, events: Sender<Event>, checkpoint: u64) -> Result<Self, JobError> {
+        let graph = &shared.graph;
+        let shards = shared.shards;
+        let width = |node: usize| if graph.nodes[node].single { 1 } else { shards };
+        let mut nodes: Vec<Option<Instance>> = Vec::new();
+        let mut inboxes = Vec::new();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            if shard >= width(index) {
+                nodes.push(None);
+                continue;
+            }
+            let metrics = shared.metrics[index][shard].clone();
+            let waker = {
+                let signal = shared.signals[shard].clone();
+                Waker::new(move || signal.raise())
+            };
+            let body = match &node.kind {
+                NodeKind::Source(spec) => {
+                    let dead = spec.dead_letter.map(|n| graph.nodes[n].schema.clone());
+                    let mut task = SourceTask::new(spec, node.schema.clone(), &shared.settings, waker, shard, shards, dead, metrics);
+                    start.splits.get(&index).into_iter().flatten().cloned().for_each(|s| task.add(s));
+                    Body::Source(Box::new(task))
+                }
+                NodeKind::Values(batch) => {
+                    let emitted = start.states.get(&node.id).is_some();
+                    Body::Values((!emitted).then(|| Block::inserts(batch.clone(), 0)))
+                }
+                NodeKind::Union => Body::Union,
+                NodeKind::Operator(factory) => {
+                    let mut operator = factory().map_err(|e| JobError::failed(format!("{}: {e}", node.name)))?;
+                    if shared.settings.check_operators {
+                        operator = Box::new(Check::new(operator, node.schema.clone()));
+                    }
+                    if let Some(tables) = start.states.get(&node.id) {
+                        let mine = tables.iter().map(|t| t.of_shard(shard, width(index))).collect::<Result<Vec<_>, _>>().map_err(JobError::failed)?;
+                        operator.restore(mine).map_err(|e| JobError::failed(format!("restoring the state of {}: {e}", node.name)))?;
+                    }
+                    Body::Operator(operator)
+                }
+                NodeKind::Sink(spec) => {
+                    let context = SinkContext {
+                        shard,
+                        shards: width(index),
+                        schema: spec.schema.clone(),
+                        run_id: shared.run_id.clone(),
+                        cancelled: shared.cancelled.clone(),
+                    };
+                    Body::Sink(Box::new(SinkTask::open(spec, context, metrics)?))
+                }
+            };
+            let mut channels = Vec::new();
+            let mut inputs = Vec::new();
+            for (input, edge) in node.inputs.iter().enumerate() {
+                let producers = match edge.ship {
+                    Ship::Forward | Ship::BadRecords => 1,
+                    _ => {
+                        inboxes.push((index, channels.len(), input));
+                        width(edge.from)
+                    }
+                };
+                for _ in 0..producers {
+                    channels.push(Channel { watermark: NO_WATERMARK, idle: false, barrier: false });
+                    inputs.push(input);
+                }
+            }
+            nodes.push(Some(Instance {
+                body,
+                channels,
+                inputs,
+                outs: Vec::new(),
+                watermark: NO_WATERMARK,
+                idle: false,
+                barriers: 0,
+                stash: VecDeque::new(),
+                finished: false,
+            }));
+        }
+        // Outputs, from the consumers' point of view.
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let mut channel = 0;
+            for (input, edge) in node.inputs.iter().enumerate() {
+                let route = match &edge.ship {
+                    Ship::Forward => Route::Local,
+                    Ship::BadRecords => Route::BadRecords,
+                    Ship::Hash(keys) => Route::Hash { keys: keys.clone(), pending: vec![Vec::new(); shards], rows: 0 },
+                    Ship::Single => Route::First { pending: Vec::new(), rows: 0 },
+                };
+                let producers = match edge.ship {
+                    Ship::Forward | Ship::BadRecords => 1,
+                    _ => width(edge.from),
+                };
+                // One worker has nobody to exchange with: the edge is local.
+                let route = if shards == 1 && !matches!(route, Route::BadRecords) { Route::Local } else { route };
+                if let Some(from) = &mut nodes[edge.from] {
+                    from.outs.push(Out { node: index, input, channel, route });
+                }
+                channel += producers;
+            }
+        }
+        inboxes.sort_by_key(|(node, ..)| std::cmp::Reverse(*node));
+        if shards == 1 {
+            inboxes.clear();
+        }
+        let sources = (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
+        let remaining = nodes.iter().flatten().count();
+        Ok(Worker {
+            shared,
+            shard,
+            nodes,
+            inboxes,
+            sources,
+            events,
+            barrier: checkpoint,
+            snapshot: None,
+            remaining,
+            remaining_barriers: 0,
+            buffers: Vec::new(),
+            last_watermark_ns: 0,
+            last_stats_ns: 0,
+            checkpoint_blocks: 0,
+            finished: false,
+            dirty: false,
+        })
+    }
+
+    /// Runs until the coordinator says that it is over; failures are reported as events.
+    pub fn run(mut self) {
+        self.shared.signals[self.shard].adopt();
+        if let Err(e) = self.run_loop() {
+            let _ = self.events.send(Event::Failed(e));
+        }
+    }
+
+    fn run_loop(&mut self) -> Result<(), JobError> {
+        loop {
+            if self.shared.exit.load(Ordering::Acquire) || self.shared.cancelled.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let asked = self.shared.checkpoint.load(Ordering::Acquire);
+            if asked > self.barrier && self.snapshot.is_none() {
+                self.begin_checkpoint(asked)?;
+            }
+            let mut worked = self.drain_inboxes()?;
+            if !worked && !self.shared.stopping.load(Ordering::Acquire) && self.has_room() {
+                worked = self.poll_sources()?;
+            }
+            let now = clock::now_ns();
+            if now - self.last_stats_ns > 50_000_000 {
+                self.last_stats_ns = now;
+                self.publish_stats();
+            }
+            if !worked {
+                self.rest()?;
+            }
+        }
+    }
+
+    /// Nothing to do at the moment: passes on what was gathered, then sleeps.
+    fn rest(&mut self) -> Result<(), JobError> {
+        self.emit_watermarks()?;
+        self.flush_exchanges(None)?;
+        if std::mem::take(&mut self.dirty) {
+            for node in self.nodes.iter_mut().flatten() {
+                if let Body::Sink(sink) = &mut node.body {
+                    sink.flush()?;
+                }
+            }
+        }
+        self.shared.signals[self.shard].wait(NAP);
+        for index in &self.sources {
+            if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index] {
+                task.wake();
+            }
+        }
+        let mut discovered = self.shared.discovered.lock().expect("no panic while held");
+        for index in &self.sources {
+            if let Some(splits) = discovered.remove(&(*index, self.shard))
+                && let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index]
+            {
+                splits.into_iter().for_each(|s| task.add(s));
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_stats(&mut self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(node) = node else { continue };
+            let metrics = &self.shared.metrics[index][self.shard];
+            metrics.watermark.store(node.watermark, Ordering::Relaxed);
+            if let Body::Operator(operator) = &node.body {
+                let stats = operator.stats();
+                metrics.entries.store(stats.entries, Ordering::Relaxed);
+                metrics.memory.store(stats.memory, Ordering::Relaxed);
+                metrics.late_rows.store(stats.late_rows, Ordering::Relaxed);
+            }
+        }
+    }
+
+    // ---- input -------------------------------------------------------------------------------
+
+    /// Whether every queue that this worker writes to has room.
+    fn has_room(&self) -> bool {
+        if self.shared.shards == 1 {
+            return true;
+        }
+        self.nodes.iter().flatten().flat_map(|n| &n.outs).all(|out| self.out_has_room(out))
+    }
+
+    fn out_has_room(&self, out: &Out) -> bool {
+        match out.route {
+            Route::Local | Route::BadRecords => true,
+            _ => self.shared.queues[&(out.node, out.input)].iter().all(|to| to.get(self.shard).is_none_or(Queue::has_room)),
+        }
+    }
+
+    /// Whether what `node` may cause to be sent has room; later stages always come first, so the
+    /// last one never waits.
+    fn downstream_has_room(&self, node: usize) -> bool {
+        let Some(instance) = &self.nodes[node] else { return true };
+        instance.outs.iter().all(|out| match out.route {
+            Route::Local | Route::BadRecords => self.downstream_has_room(out.node),
+            _ => self.out_has_room(out),
+        })
+    }
+
+    fn drain_inboxes(&mut self) -> Result<bool, JobError> {
+        let mut worked = false;
+        for at in 0..self.inboxes.len() {
+            let (node, first, input) = self.inboxes[at];
+            if !self.downstream_has_room(node) {
+                continue;
+            }
+            let senders = self.shared.queues[&(node, input)][self.shard].len();
+            for sender in 0..senders {
+                // A channel whose barrier has come waits for the others'.
+                for _ in 0..16 {
+                    if self.nodes[node].as_ref().is_some_and(|n| n.channels[first + sender].barrier) {
+                        break;
+                    }
+                    let Some(element) = self.shared.queues[&(node, input)][self.shard][sender].pop() else { break };
+                    self.deliver(node, first + sender, element)?;
+                    worked = true;
+                }
+            }
+        }
+        Ok(worked)
+    }
+
+    fn poll_sources(&mut self) -> Result<bool, JobError> {
+        // The source that lags most in event time goes first.
+        let mut order: Vec<(i64, usize)> = Vec::with_capacity(self.sources.len());
+        for index in &self.sources {
+            match &self.nodes[*index].as_ref().expect("sources are in every worker they belong to").body {
+                Body::Source(task) if !task.ended => order.push((task.progress(), *index)),
+                Body::Values(_) if !self.nodes[*index].as_ref().expect("as above").finished => order.push((i64::MIN, *index)),
+                _ => {}
+            }
+        }
+        if order.len() > 1 {
+            order.sort_unstable();
+        }
+        for (_, index) in order {
+            if self.poll(index)? {
+                self.dirty = true;
+                let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
+                if clock::now_ns() - self.last_watermark_ns >= interval {
+                    self.emit_watermarks()?;
+                }
+                if let Some(every) = self.shared.settings.checkpoint_blocks {
+                    self.checkpoint_blocks += 1;
+                    if self.checkpoint_blocks.is_multiple_of(every) {
+                        let _ = self.events.send(Event::CheckpointWanted);
+                        // So that tests find the checkpoint near the block that asked for it.
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll(&mut self, index: usize) -> Result<bool, JobError> {
+        let node = self.nodes[index].as_mut().expect("polled nodes are here");
+        match &mut node.body {
+            Body::Values(rows) => {
+                if let Some(block) = rows.take() {
+                    self.route(index, block)?;
+                }
+                self.advance(index, WATERMARK_END)?;
+                self.finish(index);
+                Ok(true)
+            }
+            Body::Source(task) => match task.poll()? {
+                Outcome::Block(block) => {
+                    self.route(index, block)?;
+                    Ok(true)
+                }
+                Outcome::BadRecords { bad, good } => {
+                    self.route_bad(index, bad)?;
+                    if let Some(block) = good {
+                        self.route(index, block)?;
+                    }
+                    Ok(true)
+                }
+                Outcome::Pending => Ok(false),
+                Outcome::End => {
+                    task.ended = true;
+                    self.advance(index, WATERMARK_END)?;
+                    self.finish(index);
+                    Ok(true)
+                }
+            },
+            _ => Ok(false),
+        }
+    }
+
+    /// Passes on how far the sources have come in event time.
+    fn emit_watermarks(&mut self) -> Result<(), JobError> {
+        let now = clock::now_ns();
+        self.last_watermark_ns = now;
+        for at in 0..self.sources.len() {
+            let index = self.sources[at];
+            let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { continue };
+            if task.ended {
+                continue;
+            }
+            let (watermark, idle) = task.watermark(now);
+            if idle != task.emitted_idle {
+                task.emitted_idle = idle;
+                self.control(index, &Element::Idle(idle))?;
+            }
+            let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { continue };
+            if watermark > task.emitted_watermark {
+                task.emitted_watermark = watermark;
+                self.advance(index, watermark)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- the dataflow ------------------------------------------------------------------------
+
+    fn deliver(&mut self, index: usize, channel: usize, element: Element) -> Result<(), JobError> {
+        let node = self.nodes[index].as_mut().expect("elements are sent to workers that have the node");
+        if node.channels[channel].barrier {
+            node.stash.push_back((channel, element));
+            return Ok(());
+        }
+        match element {
+            Element::Block(block) => self.block(index, channel, block),
+            Element::Watermark(watermark) => {
+                node.channels[channel].watermark = watermark;
+                node.channels[channel].idle = false;
+                self.combine(index)
+            }
+            Element::Idle(idle) => {
+                node.channels[channel].idle = idle;
+                self.combine(index)
+            }
+            Element::Barrier(id) => {
+                if id > self.barrier {
+                    // Another worker began first; this one's sources take part from here on.
+                    self.begin_checkpoint(id)?;
+                }
+                let node = self.nodes[index].as_mut().expect("as above");
+                node.channels[channel].barrier = true;
+                node.barriers += 1;
+                if node.barriers == node.channels.len() { self.barrier(index, id) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn failed(&self, index: usize, e: impl std::fmt::Display) -> JobError {
+        JobError::failed(format!("{}: {e}", self.shared.graph.nodes[index].name))
+    }
+
+    fn block(&mut self, index: usize, channel: usize, block: Block) -> Result<(), JobError> {
+        let node = self.nodes[index].as_mut().expect("checked by deliver");
+        match &mut node.body {
+            Body::Sink(sink) => sink.write(block),
+            Body::Union => self.route(index, block),
+            Body::Operator(operator) => {
+                self.shared.metrics[index][self.shard].rows.fetch_add(block.rows() as u64, Ordering::Relaxed);
+                let mut out = Output { blocks: self.buffers.pop().unwrap_or_default() };
+                let input = node.inputs[channel];
+                if let Err(e) = operator.on_block(input, block, &mut out) {
+                    return Err(self.failed(index, e));
+                }
+                self.pass_on(index, out)
+            }
+            Body::Source(_) | Body::Values(_) => unreachable!("sources have no input"),
+        }
+    }
+
+    fn pass_on(&mut self, index: usize, mut out: Output) -> Result<(), JobError> {
+        for block in out.blocks.drain(..) {
+            self.route(index, block)?;
+        }
+        self.buffers.push(out.blocks);
+        Ok(())
+    }
+
+    /// Recomputes a node's watermark from its channels'.
+    fn combine(&mut self, index: usize) -> Result<(), JobError> {
+        let node = self.nodes[index].as_mut().expect("checked by deliver");
+        let active = node.channels.iter().filter(|c| !c.idle).map(|c| c.watermark).min();
+        let idle = active.is_none();
+        if idle != node.idle {
+            node.idle = idle;
+            self.control(index, &Element::Idle(idle))?;
+        }
+        let node = self.nodes[index].as_mut().expect("as above");
+        match active {
+            Some(watermark) if watermark > node.watermark => {
+                node.watermark = watermark;
+                self.shared.metrics[index][self.shard].watermark.store(watermark, Ordering::Relaxed);
+                loop {
+                    let Body::Operator(operator) = &mut self.nodes[index].as_mut().expect("as above").body else { break };
+                    let mut out = Output { blocks: self.buffers.pop().unwrap_or_default() };
+                    let progress = match operator.on_watermark(watermark, &mut out) {
+                        Ok(progress) => progress,
+                        Err(e) => return Err(self.failed(index, e)),
+                    };
+                    self.pass_on(index, out)?;
+                    if progress == Progress::Done {
+                        break;
+                    }
+                }
+                self.advance(index, watermark)?;
+                if watermark == WATERMARK_END {
+                    self.finish(index);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        let node = self.nodes[index].as_mut().expect("a node of this worker");
+        if !node.finished {
+            node.finished = true;
+            self.remaining -= 1;
+            if self.remaining == 0 && !self.finished {
+                self.finished = true;
+                self.publish_stats();
+                let _ = self.events.send(Event::Finished);
+            }
+        }
+    }
+
+    /// Sends a watermark to a node's consumers.
+    fn advance(&mut self, index: usize, watermark: i64) -> Result<(), JobError> {
+        self.control(index, &Element::Watermark(watermark))
+    }
+
+    /// Sends a control element to all consumers, behind the rows gathered for them.
+    fn control(&mut self, index: usize, element: &Element) -> Result<(), JobError> {
+        self.flush_exchanges(Some(index))?;
+        let outs = self.nodes[index].as_ref().expect("a node of this worker").outs.len();
+        for at in 0..outs {
+            let out = &self.nodes[index].as_ref().expect("as above").outs[at];
+            let (node, input, channel) = (out.node, out.input, out.channel);
+            match out.route {
+                Route::Local | Route::BadRecords => self.deliver(node, channel, element.clone())?,
+                Route::Hash { .. } => (0..self.shared.shards).for_each(|to| self.send(node, input, to, element.clone())),
+                Route::First { .. } => self.send(node, input, 0, element.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&self, node: usize, input: usize, to: usize, element: Element) {
+        self.shared.queues[&(node, input)][to][self.shard].push(element);
+        self.shared.signals[to].raise();
+    }
+
+    fn route_bad(&mut self, index: usize, block: Block) -> Result<(), JobError> {
+        let target = self.nodes[index].as_ref().expect("a source of this worker").outs.iter().find(|o| matches!(o.route, Route::BadRecords)).map(|o| (o.node, o.channel));
+        match target {
+            Some((node, channel)) => self.deliver(node, channel, Element::Block(block)),
+            None => Ok(()),
+        }
+    }
+
+    fn route(&mut self, index: usize, block: Block) -> Result<(), JobError> {
+        let outs = self.nodes[index].as_ref().expect("a node of this worker").outs.len();
+        let mut block = Some(block);
+        for at in 0..outs {
+            let out = &mut self.nodes[index].as_mut().expect("as above").outs[at];
+            // The last consumer gets the block itself.
+            let rows = if at + 1 == outs { block.take().expect("taken once") } else { block.clone().expect("not yet taken") };
+            match &mut out.route {
+                Route::Local => {
+                    let (node, channel) = (out.node, out.channel);
+                    self.deliver(node, channel, Element::Block(rows))?;
+                }
+                Route::BadRecords => {}
+                Route::First { pending, rows: gathered } => {
+                    *gathered += rows.rows();
+                    pending.push(rows);
+                    if *gathered >= EXCHANGE_ROWS {
+                        self.flush_out(index, at)?;
+                    }
+                }
+                Route::Hash { keys, pending, rows: gathered } => {
+                    *gathered += rows.rows();
+                    if let Err(e) = scatter(&rows, keys, pending) {
+                        return Err(self.failed(index, e));
+                    }
+                    if *gathered >= EXCHANGE_ROWS {
+                        self.flush_out(index, at)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what was gathered for other workers, by one node or all.
+    fn flush_exchanges(&mut self, node: Option<usize>) -> Result<(), JobError> {
+        let range = node.map_or(0..self.nodes.len(), |n| n..n + 1);
+        for index in range {
+            let outs = self.nodes[index].as_ref().map_or(0, |n| n.outs.len());
+            for at in 0..outs {
+                self.flush_out(index, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_out(&mut self, index: usize, at: usize) -> Result<(), JobError> {
+        let schema = self.shared.graph.nodes[index].schema.clone();
+        let out = &mut self.nodes[index].as_mut().expect("a node of this worker").outs[at];
+        let (node, input) = (out.node, out.input);
+        let ready: Vec<(usize, Vec<Block>)> = match &mut out.route {
+            Route::Local | Route::BadRecords => return Ok(()),
+            Route::First { pending, rows } => {
+                *rows = 0;
+                if pending.is_empty() { Vec::new() } else { vec![(0, std::mem::take(pending))] }
+            }
+            Route::Hash { pending, rows, .. } => {
+                if std::mem::take(rows) == 0 {
+                    return Ok(());
+                }
+                pending.iter_mut().enumerate().filter(|(_, p)| !p.is_empty()).map(|(to, p)| (to, std::mem::take(p))).collect()
+            }
+        };
+        for (to, blocks) in ready {
+            let block = Block::concat(&schema, &blocks).map_err(JobError::failed)?;
+            self.send(node, input, to, Element::Block(block));
+        }
+        Ok(())
+    }
+
+    // ---- checkpoints -------------------------------------------------------------------------
+
+    fn begin_checkpoint(&mut self, id: u64) -> Result<(), JobError> {
+        self.barrier = id;
+        self.snapshot = Some(Snapshot { worker: self.shard, operators: Vec::new(), sources: Vec::new(), sinks: Vec::new() });
+        self.remaining_barriers = self.nodes.iter().flatten().count();
+        for at in 0..self.sources.len() {
+            let index = self.sources[at];
+            if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index]
+                && let Some(block) = task.release()?
+            {
+                self.route(index, block)?;
+            }
+            self.barrier(index, id)?;
+        }
+        Ok(())
+    }
+
+    /// Every channel of a node has the barrier: its state is taken and the barrier passed on.
+    fn barrier(&mut self, index: usize, id: u64) -> Result<(), JobError> {
+        let last = self.shared.last.load(Ordering::Acquire);
+        let state_id = &self.shared.graph.nodes[index].id;
+        let node = self.nodes[index].as_mut().expect("a node of this worker");
+        let snapshot = self.snapshot.as_mut().expect("a barrier belongs to a checkpoint that has begun");
+        match &mut node.body {
+            Body::Source(task) => snapshot.sources.push((state_id.clone(), task.states())),
+            Body::Values(rows) => {
+                if rows.is_none() {
+                    snapshot.operators.push(OperatorState { operator: state_id.clone(), tables: vec![emitted()] });
+                }
+            }
+            Body::Operator(operator) => {
+                let tables = match operator.snapshot() {
+                    Ok(tables) => tables,
+                    Err(e) => return Err(self.failed(index, e)),
+                };
+                if !tables.is_empty() {
+                    snapshot.operators.push(OperatorState { operator: state_id.clone(), tables });
+                }
+            }
+            Body::Union => {}
+            Body::Sink(sink) => {
+                let prepared = sink.prepare(last)?;
+                snapshot.sinks.push((state_id.clone(), prepared));
+            }
+        }
+        self.control(index, &Element::Barrier(id))?;
+        let node = self.nodes[index].as_mut().expect("as above");
+        node.barriers = 0;
+        node.channels.iter_mut().for_each(|c| c.barrier = false);
+        self.remaining_barriers -= 1;
+        if self.remaining_barriers == 0 {
+            let snapshot = self.snapshot.take().expect("begun");
+            let _ = self.events.send(Event::Snapshot(Box::new(snapshot)));
+        }
+        let stash = std::mem::take(&mut self.nodes[index].as_mut().expect("as above").stash);
+        for (channel, element) in stash {
+            self.deliver(index, channel, element)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says in a checkpoint that constant rows have been emitted.
+fn emitted() -> StateTable {
+    let one: arrow::array::ArrayRef = Arc::new(UInt32Array::from(vec![1]));
+    StateTable { name: "emitted".into(), batch: arrow::array::RecordBatch::try_from_iter([("emitted", one)]).expect("one column") }
+}
+
+/// Divides rows among shards by the hash of their key.
+fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) -> Result<(), arrow::error::ArrowError> {
+    let rows = block.rows();
+    let columns = keys.iter().map(|k| k.evaluate(&block.batch)?.into_array(rows)).collect::<Result<Vec<_>, _>>().map_err(|e| arrow::error::ArrowError::ComputeError(e.strip_backtrace()))?;
+    let mut hashes = Vec::new();
+    hash::rows(&columns, rows, &mut hashes)?;
+    let mut picks: Vec<Vec<u32>> = vec![Vec::with_capacity(rows / pending.len() + 16); pending.len()];
+    for (row, hash) in hashes.iter().enumerate() {
+        picks[hash::shard(*hash, pending.len())].push(row as u32);
+    }
+    for (shard, picked) in picks.into_iter().enumerate() {
+        if picked.len() == rows {
+            pending[shard].push(block.clone());
+        } else if !picked.is_empty() {
+            pending[shard].push(block.take(&UInt32Array::from(picked))?);
+        }
+    }
+    Ok(())
+}

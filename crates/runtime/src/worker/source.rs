@@ -1,0 +1,346 @@
+//! A source node in a worker: polls the readers of its splits and stamps watermarks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, StringArray};
+use arrow::datatypes::{DataType, SchemaRef};
+use serde::{Deserialize, Serialize};
+use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
+use tidemill_connect::{Polled, Reader, ReaderContext, Rows, Source, Split, Waker};
+use tidemill_operator::map::Expr;
+use tidemill_operator::over::times::TimeColumn;
+
+use crate::JobError;
+use crate::connector::OnError;
+use crate::metrics::NodeMetrics;
+use crate::physical::{SourceSpec, SourceWatermark, Strategy};
+use crate::settings::{BlockSize, Settings};
+
+/// A split as it stands in a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SplitState {
+    pub split: Split,
+    /// The split's watermark so far, ms.
+    pub watermark: i64,
+    pub finished: bool,
+}
+
+impl SplitState {
+    pub fn new(split: Split) -> Self {
+        SplitState { split, watermark: NO_WATERMARK, finished: false }
+    }
+}
+
+struct Active {
+    state: SplitState,
+    reader: Option<Box<dyn Reader>>,
+    /// Gave nothing when last polled, and was not woken since.
+    waiting: bool,
+    /// When it last gave rows, ns.
+    last_rows_ns: u64,
+}
+
+/// What a poll of the source came to.
+pub(super) enum Outcome {
+    Block(Block),
+    /// Bad records for the dead-letter table, and rows if there were any.
+    BadRecords { bad: Block, good: Option<Block> },
+    Pending,
+    /// Every split is at its end.
+    End,
+}
+
+pub(super) struct SourceTask {
+    table: String,
+    source: Arc<dyn Source>,
+    context: ReaderContext,
+    splits: Vec<Active>,
+    next: usize,
+    schema: SchemaRef,
+    project: Option<Vec<Expr>>,
+    watermark: Option<SourceWatermark>,
+    block_size: BlockSize,
+    linger_ns: u64,
+    held: VecDeque<Block>,
+    held_rows: usize,
+    idle_ns: u64,
+    on_error: OnError,
+    dead_letter_schema: Option<SchemaRef>,
+    metrics: Arc<NodeMetrics>,
+    /// More splits may come.
+    pub discovers: bool,
+    pub ended: bool,
+    pub emitted_watermark: i64,
+    pub emitted_idle: bool,
+    pub blocks: u64,
+}
+
+impl SourceTask {
+    #[allow(clippy::too_many_arguments)] // One call, and each is a thing of its own.
+    pub fn new(
+        spec: &SourceSpec,
+        schema: SchemaRef,
+        settings: &Settings,
+        waker: Waker,
+        shard: usize,
+        shards: usize,
+        dead_letter_schema: Option<SchemaRef>,
+        metrics: Arc<NodeMetrics>,
+    ) -> Self {
+        SourceTask {
+            table: spec.table.clone(),
+            source: spec.source.clone(),
+            context: ReaderContext { waker, request: spec.request.clone(), shard, shards },
+            splits: Vec::new(),
+            next: 0,
+            schema,
+            project: spec.project.clone(),
+            watermark: spec.watermark.clone(),
+            block_size: spec.options.block_size.unwrap_or(settings.block_size),
+            linger_ns: settings.block_linger.as_nanos() as u64,
+            held: VecDeque::new(),
+            held_rows: 0,
+            idle_ns: spec.options.idle_timeout.unwrap_or(settings.idle_timeout).as_nanos() as u64,
+            on_error: spec.options.on_error,
+            dead_letter_schema,
+            metrics,
+            discovers: spec.source.discovery_interval().is_some(),
+            ended: false,
+            emitted_watermark: NO_WATERMARK,
+            emitted_idle: false,
+            blocks: 0,
+        }
+    }
+
+    pub fn add(&mut self, state: SplitState) {
+        self.splits.push(Active { state, reader: None, waiting: false, last_rows_ns: clock::now_ns() });
+    }
+
+    /// The splits as they stand, for a checkpoint. Rows held back for a fuller block must have been
+    /// taken with [`SourceTask::release`] before.
+    pub fn states(&mut self) -> Vec<SplitState> {
+        assert!(self.held.is_empty(), "held rows are released before a barrier");
+        for active in &mut self.splits {
+            if let Some(reader) = &active.reader {
+                active.state.split.position = Some(reader.position());
+            }
+        }
+        self.splits.iter().map(|a| a.state.clone()).collect()
+    }
+
+    /// Something may have arrived.
+    pub fn wake(&mut self) {
+        self.splits.iter_mut().for_each(|a| a.waiting = false);
+    }
+
+    /// The watermark of this source in this worker, and whether all of its splits are idle.
+    pub fn watermark(&self, now_ns: u64) -> (i64, bool) {
+        if self.ended {
+            return (WATERMARK_END, false);
+        }
+        if self.watermark.is_none() {
+            return (NO_WATERMARK, false);
+        }
+        let (mut lowest, mut open, mut idle) = (i64::MAX, 0, 0);
+        for active in self.splits.iter().filter(|a| !a.state.finished) {
+            open += 1;
+            if self.idle_ns > 0 && active.waiting && now_ns.saturating_sub(active.last_rows_ns) > self.idle_ns {
+                idle += 1;
+            } else {
+                lowest = lowest.min(active.state.watermark);
+            }
+        }
+        match (open, idle) {
+            // Only finished splits: files that may still come have not been seen, so time stands.
+            (0, _) => (self.splits.iter().map(|a| a.state.watermark).max().unwrap_or(NO_WATERMARK), self.splits.is_empty() && self.idle_ns > 0),
+            (o, i) if o == i => (self.emitted_watermark, true),
+            _ => (lowest, false),
+        }
+    }
+
+    /// The event time reached, for choosing among sources.
+    pub fn progress(&self) -> i64 {
+        self.splits.iter().filter(|a| !a.state.finished && !a.waiting).map(|a| a.state.watermark).min().unwrap_or(i64::MAX)
+    }
+
+    /// The split to poll: the one that lags most in event time, so that files are merged by time
+    /// and no more is buffered than their disorder asks for; without event time, in order.
+    fn choose(&mut self) -> Option<usize> {
+        let ready = |a: &Active| !a.state.finished && !a.waiting;
+        if self.splits.len() == 1 {
+            return ready(&self.splits[0]).then_some(0);
+        }
+        if self.watermark.is_some() {
+            return (0..self.splits.len()).filter(|i| ready(&self.splits[*i])).min_by_key(|i| self.splits[*i].state.watermark);
+        }
+        let found = (0..self.splits.len()).map(|k| (self.next + k) % self.splits.len()).find(|i| ready(&self.splits[*i]))?;
+        self.next = found;
+        Some(found)
+    }
+
+    /// Up to a block of rows of what has arrived.
+    pub fn poll(&mut self) -> Result<Outcome, JobError> {
+        let mut wanted = self.block_size.rows_max();
+        if self.linger_ns > 0 {
+            wanted -= self.held_rows.min(wanted - 1);
+        }
+        while let Some(at) = self.choose() {
+            let active = &mut self.splits[at];
+            if active.reader.is_none() {
+                active.reader = Some(self.source.open(&active.state.split, self.context.clone()).map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?);
+            }
+            let polled = active.reader.as_mut().expect("opened above").poll(wanted).map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
+            match polled {
+                Polled::Rows(rows) => {
+                    let outcome = self.rows(at, rows)?;
+                    let Outcome::Block(block) = outcome else { return Ok(outcome) };
+                    if self.linger_ns == 0 || matches!(self.block_size, BlockSize::Auto) {
+                        return if block.rows() > 0 { Ok(Outcome::Block(block)) } else { continue };
+                    }
+                    self.held_rows += block.rows();
+                    self.held.push_back(block);
+                    if self.held_rows >= self.block_size.rows_max() {
+                        return Ok(self.release()?.map_or(Outcome::Pending, Outcome::Block));
+                    }
+                    wanted = self.block_size.rows_max() - self.held_rows;
+                }
+                Polled::Pending => active.waiting = true,
+                Polled::End => {
+                    let reader = active.reader.take().expect("polled above");
+                    active.state.split.position = Some(reader.position());
+                    active.state.finished = true;
+                }
+            }
+        }
+        let over = !self.discovers && self.splits.iter().all(|a| a.state.finished);
+        let lingered = self.held.front().is_some_and(|b| clock::now_ns().saturating_sub(b.arrival_ns) >= self.linger_ns);
+        if (over || lingered)
+            && let Some(block) = self.release()?
+        {
+            return Ok(Outcome::Block(block));
+        }
+        Ok(if over { Outcome::End } else { Outcome::Pending })
+    }
+
+    /// Rows held back for a fuller block.
+    pub fn release(&mut self) -> Result<Option<Block>, JobError> {
+        self.held_rows = 0;
+        let held: Vec<Block> = self.held.drain(..).collect();
+        if held.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Block::concat(&self.schema, &held).map_err(JobError::failed)?))
+    }
+
+    fn rows(&mut self, at: usize, rows: Rows) -> Result<Outcome, JobError> {
+        let Rows { batch, arrival_ns, bytes, bad, places } = rows;
+        self.blocks += 1;
+        self.metrics.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        self.splits[at].last_rows_ns = clock::now_ns();
+        let mut dead = None;
+        if !bad.is_empty() {
+            self.metrics.bad_rows.fetch_add(bad.len() as u64, Ordering::Relaxed);
+            match self.on_error {
+                OnError::Fail => {
+                    let raw = String::from_utf8_lossy(&bad[0].raw[..bad[0].raw.len().min(120)]).into_owned();
+                    return Err(JobError::failed(format!(
+                        "table '{}': {}: {}: {raw:?}\nset 'on-error' = 'skip' to count and pass over such records, or 'dead-letter' to keep them in a table",
+                        self.table, places[0], bad[0].reason
+                    )));
+                }
+                OnError::Skip => {}
+                OnError::DeadLetter => dead = Some(self.dead_letters(&bad, &places, arrival_ns)?),
+            }
+        }
+        let rows = batch.num_rows();
+        let batch = match &self.project {
+            None => batch,
+            Some(expressions) => {
+                let columns = expressions
+                    .iter()
+                    .map(|e| e.evaluate(&batch)?.into_array(rows))
+                    .collect::<Result<Vec<ArrayRef>, _>>()
+                    .map_err(|e| JobError::failed(format!("table '{}': computing a column: {}", self.table, e.strip_backtrace())))?;
+                let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(JobError::failed)?
+            }
+        };
+        let mut block = Block::inserts(batch, arrival_ns);
+        if rows > 0 {
+            self.stamp(at, &mut block)?;
+        }
+        Ok(match dead {
+            Some(bad) => Outcome::BadRecords { bad, good: (rows > 0).then_some(block) },
+            None => Outcome::Block(block),
+        })
+    }
+
+    /// Advances the split's watermark row by row and marks the rows that lie behind it.
+    fn stamp(&mut self, at: usize, block: &mut Block) -> Result<(), JobError> {
+        let Some(watermark) = &self.watermark else { return Ok(()) };
+        let mut reached = self.splits[at].state.watermark;
+        let times = TimeColumn::of(block.column(watermark.column)).map_err(JobError::failed)?;
+        let candidates: Option<ArrayRef> = match &watermark.strategy {
+            Strategy::Delay(_) => None,
+            Strategy::Expression(e) => Some(e.evaluate(&block.batch)?.into_array(block.rows())?),
+        };
+        let proposed = candidates.as_ref().map(TimeColumn::of).transpose().map_err(JobError::failed)?;
+        let delay = if let Strategy::Delay(ms) = watermark.strategy { ms } else { 0 };
+        // One less than the strategy says, so that a row of the same time as the newest is never
+        // late (as Flink's bounded-out-of-orderness watermarks do).
+        let proposal = |row: usize| match &proposed {
+            Some(p) => p.ms(row).map(|t| t.saturating_sub(1)),
+            None => times.ms(row).map(|t| t.saturating_sub(delay + 1)),
+        };
+        let start = reached;
+        let mut behind = false;
+        match (times.all_ms(), &proposed) {
+            (Some(all), None) => {
+                for t in all.iter() {
+                    behind |= *t <= reached;
+                    reached = reached.max(t.saturating_sub(delay + 1));
+                }
+            }
+            _ => {
+                for row in 0..block.rows() {
+                    behind |= times.ms(row).is_some_and(|t| t <= reached);
+                    reached = reached.max(proposal(row).unwrap_or(NO_WATERMARK));
+                }
+            }
+        }
+        if behind {
+            let mut running = start;
+            let marks = (0..block.rows())
+                .map(|row| {
+                    let before = running;
+                    running = running.max(proposal(row).unwrap_or(NO_WATERMARK));
+                    before
+                })
+                .collect::<Vec<_>>();
+            block.row_watermarks = Some(marks.into());
+        }
+        self.splits[at].state.watermark = reached;
+        Ok(())
+    }
+
+    fn dead_letters(&self, bad: &[tidemill_format::BadRecord], places: &[String], arrival_ns: u64) -> Result<Block, JobError> {
+        let schema = self.dead_letter_schema.clone().expect("planned with its dead-letter table");
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| -> ArrayRef {
+                match (field.name().as_str(), field.data_type()) {
+                    ("source", _) => Arc::new(StringArray::from(vec![self.table.as_str(); bad.len()])),
+                    ("place", _) => Arc::new(StringArray::from_iter_values(places)),
+                    ("reason", _) => Arc::new(StringArray::from_iter_values(bad.iter().map(|b| &b.reason))),
+                    (_, DataType::Utf8) => Arc::new(StringArray::from_iter_values(bad.iter().map(|b| String::from_utf8_lossy(&b.raw)))),
+                    _ => Arc::new(BinaryArray::from_iter_values(bad.iter().map(|b| &b.raw))),
+                }
+            })
+            .collect();
+        Ok(Block::inserts(RecordBatch::try_new(schema, columns).map_err(JobError::failed)?, arrival_ns))
+    }
+}

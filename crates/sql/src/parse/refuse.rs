@@ -1,0 +1,257 @@
+//! What is read and then refused: statements and constructs that this version does not run, or that
+//! a later stage would ignore in silence. Each refusal names the construct and the nearest thing that
+//! works.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select, SetExpr, Spanned, TableFactor, Visit, Visitor,
+};
+use sqlparser::tokenizer::{Span as TokenSpan, Token};
+
+use super::expression::is_clause_word;
+use super::script::Script;
+use super::window::{is_table_argument, is_window_function, window_call};
+use crate::diagnostic::{LineIndex, Span, SqlError};
+
+/// Refuses constructs that begin with this word wherever they stand.
+pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> {
+    let next_is = |token: Token| script.tokens.get(i + 1).is_some_and(|t| t.token == token);
+    let span = |n: usize| script.span(i).to(script.span(i + n - 1));
+    if script.words(i, &["MATCH_RECOGNIZE"]) && next_is(Token::LParen) {
+        return Err(SqlError::at(span(1), "MATCH_RECOGNIZE is not supported")
+            .with_help("a join of the table with itself on the key and a range of time finds pairs of events; LAG … OVER sees the row before"));
+    }
+    if script.words(i, &["FOR", "SYSTEM_TIME"]) {
+        return Err(SqlError::at(span(2), "FOR SYSTEM_TIME AS OF (temporal and lookup joins) is not supported")
+            .with_help("join with a range of time: a.key = b.key AND a.rt BETWEEN b.rt AND b.rt + INTERVAL '1' HOUR"));
+    }
+    if script.words(i, &["LATERAL", "TABLE"]) {
+        return Err(SqlError::at(span(2), "LATERAL TABLE is not supported: there are no table functions but the windows")
+            .with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+    }
+    if script.words(i, &["LATERAL", "VIEW"]) {
+        return Err(SqlError::at(span(2), "LATERAL VIEW is not part of Flink SQL").with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+    }
+    Ok(())
+}
+
+/// The error for a statement that is known and not run; `None` if the words begin no such statement.
+pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
+    let word = |n: usize| script.word(at + n).unwrap_or_default();
+    let (first, second) = (word(0), word(1));
+    let (count, message, help): (usize, String, &str) = match (first.as_str(), second.as_str()) {
+        ("CREATE", "OR") => (3, "CREATE OR REPLACE is not supported".into(), "DROP … IF EXISTS and then CREATE"),
+        ("REPLACE", _) => (1, "REPLACE TABLE is not supported".into(), "DROP TABLE IF EXISTS and then CREATE TABLE … AS"),
+        ("CREATE", "FUNCTION") | ("CREATE", "SYSTEM" | "AGGREGATE" | "MACRO") => {
+            (2, "CREATE FUNCTION is not supported: user code cannot be loaded".into(), "the built-in functions, or a view, must do")
+        }
+        ("CREATE", "TEMPORARY") if matches!(word(2).as_str(), "FUNCTION" | "SYSTEM") => {
+            (3, "CREATE FUNCTION is not supported: user code cannot be loaded".into(), "the built-in functions, or a view, must do")
+        }
+        ("CREATE", "CATALOG" | "DATABASE" | "SCHEMA") => {
+            (2, format!("CREATE {second} is not supported: tables live in one catalog, as long as the job runs"), "CREATE TABLE in the script itself")
+        }
+        ("CREATE", "MODEL") => (2, "CREATE MODEL is not supported".into(), "call the model outside the job, and join its results"),
+        ("CREATE", "MATERIALIZED") => {
+            (2, "CREATE MATERIALIZED is not supported".into(), "CREATE TABLE for the result and INSERT INTO it: the job keeps it fresh")
+        }
+        ("CREATE", "EXTERNAL" | "SOURCE" | "SINK" | "STREAM" | "UNBOUNDED") => {
+            (2, format!("CREATE {second} is not part of Flink SQL"), "CREATE TABLE … WITH ('connector' = '…') serves for reading and writing")
+        }
+        ("CREATE", "INDEX" | "UNIQUE") => (2, "indexes are not supported".into(), "state is kept by the keys of joins and groups without being told"),
+        ("CREATE", "CONNECTION") => (2, "CREATE CONNECTION is not supported".into(), "the options of a connection stand in the table's WITH"),
+        ("DROP", "TEMPORARY") if !matches!(word(2).as_str(), "TABLE" | "VIEW" | "") => (3, format!("DROP {} is not supported", word(2)), "tables and views can be dropped"),
+        ("DROP", "FUNCTION" | "CATALOG" | "DATABASE" | "SCHEMA" | "MODEL" | "MATERIALIZED" | "INDEX" | "SYSTEM" | "CONNECTION") => {
+            (2, format!("DROP {second} is not supported"), "tables and views can be dropped")
+        }
+        ("ALTER", _) => (1, "ALTER is not supported".into(), "DROP and CREATE anew; for one query, /*+ OPTIONS('key' = 'value') */ behind the table changes options"),
+        ("UPDATE" | "DELETE" | "MERGE", _) => (
+            1,
+            format!("{first} is not supported: a job writes what its query yields"),
+            "INSERT INTO a table with a PRIMARY KEY replaces the rows of a key",
+        ),
+        ("TRUNCATE", _) => (1, "TRUNCATE is not supported".into(), "INSERT OVERWRITE replaces what a table holds"),
+        ("ANALYZE", _) => (1, "ANALYZE is not supported: no statistics are kept".into(), "EXPLAIN shows the plan"),
+        ("USE", _) => (1, "USE is not supported: there is one catalog".into(), "name the tables directly"),
+        ("LOAD" | "UNLOAD" | "INSTALL", _) => (1, format!("{first} is not supported: everything there is, is loaded"), "leave it out"),
+        ("ADD" | "REMOVE", "JAR") => (2, format!("{first} JAR is not supported: connectors and formats are built in"), "leave it out"),
+        ("CALL", _) => (1, "CALL is not supported: there are no procedures".into(), "the command line controls jobs"),
+        ("COMPILE", _) => (1, "COMPILE PLAN is not supported".into(), "EXPLAIN shows the plan"),
+        ("EXECUTE", "PLAN") => (2, "EXECUTE PLAN is not supported".into(), "run the script that the plan was made of"),
+        ("EXECUTE", "IMMEDIATE") => (2, "EXECUTE IMMEDIATE is not supported".into(), "write the statement itself"),
+        ("STOP" | "KILL", _) => (1, format!("{first} is not supported in a script"), "the command line controls jobs"),
+        ("BEGIN" | "START" | "COMMIT" | "ROLLBACK", _) => (
+            1,
+            "there are no transactions: a job commits at its checkpoints".into(),
+            "several INSERTs run as one job in EXECUTE STATEMENT SET BEGIN … END",
+        ),
+        ("END", _) => (1, "END without a BEGIN STATEMENT SET".into(), "begin the set with EXECUTE STATEMENT SET BEGIN"),
+        ("FROM", _) => (1, "a query cannot begin with FROM".into(), "write SELECT * FROM …"),
+        ("ATTACH" | "DETACH" | "PRAGMA", _) => (1, format!("{first} is not supported"), "CREATE TABLE … WITH ('connector' = '…') names other systems, SET sets options"),
+        ("GRANT" | "REVOKE", _) => (1, format!("{first} is not supported: a job has the rights of its process"), "leave it out"),
+        ("SHOW", "CREATE") if word(2) != "TABLE" => (3, format!("SHOW CREATE {} is not supported", word(2)), "SHOW CREATE TABLE name, DESCRIBE name"),
+        ("SHOW", "TABLES" | "CREATE") | ("SHOW", "") => return None,
+        ("SHOW", _) => (2, format!("SHOW {second} is not supported"), "SHOW TABLES, SHOW CREATE TABLE name"),
+        ("EXPLAIN", "ANALYZE") => (2, "EXPLAIN ANALYZE is not supported".into(), "EXPLAIN shows the plan; a run shows its metrics"),
+        ("DESCRIBE" | "DESC", "JOB" | "CATALOG" | "DATABASE" | "FUNCTION" | "MODEL") if script.word(at + 2).is_some() => {
+            (2, format!("{first} {second} is not supported"), "DESCRIBE shows the columns of a table or view")
+        }
+        _ => return None,
+    };
+    let span = (0..count).map(|n| at + n).filter(|i| *i < script.tokens.len()).map(|i| script.span(i)).reduce(Span::to)?;
+    Some(SqlError::at(span, message).with_help(help))
+}
+
+/// Words that are likely names of columns and are reserved in Flink: an error at one of them is often
+/// only a missing pair of backticks.
+const RESERVED: &[&str] = &[
+    "COUNT", "CURRENT", "DATE", "DAY", "DESCRIBE", "END", "FLOOR", "FROM", "GROUP", "HOUR", "INTERVAL", "KEY", "LIMIT", "MATCH", "METHOD", "MINUTE", "MONTH",
+    "OFFSET", "ORDER", "PARTITION", "POSITION", "RANGE", "RESULT", "ROW", "ROWS", "SECOND", "SET", "START", "TABLE", "TIME", "TIMESTAMP", "TO", "TOP", "USER",
+    "VALUE", "VALUES", "WHERE", "YEAR",
+];
+
+/// Advice for an error at a reserved word.
+pub(crate) fn reserved_help(word: &str) -> Option<String> {
+    let upper = word.to_ascii_uppercase();
+    RESERVED.contains(&upper.as_str()).then(|| format!("{upper} is a reserved word; if it is meant as a name, write it in backticks: `{}`", word.to_ascii_lowercase()))
+}
+
+/// Refuses what a query holds.
+pub(crate) fn check_query(query: &Query, lines: &LineIndex<'_>) -> Result<(), SqlError> {
+    broken(query.visit(&mut Refuser { lines }))
+}
+
+/// Refuses what an expression holds.
+pub(crate) fn check_expr(expr: &Expr, lines: &LineIndex<'_>) -> Result<(), SqlError> {
+    broken(expr.visit(&mut Refuser { lines }))
+}
+
+fn broken(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct Refuser<'l> {
+    lines: &'l LineIndex<'l>,
+}
+
+impl Refuser<'_> {
+    fn refuse(&self, span: TokenSpan, message: &str, help: &str) -> ControlFlow<Box<SqlError>> {
+        let error = SqlError::new(message).or_at(self.lines.span(span));
+        ControlFlow::Break(Box::new(if help.is_empty() { error } else { error.with_help(help) }))
+    }
+
+    /// A function that takes a table must be one of the windows.
+    fn check_call(&self, name: &ObjectName, args: &[FunctionArg]) -> ControlFlow<Box<SqlError>> {
+        let takes_table = args.iter().any(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(e))
+            | FunctionArg::Named { arg: FunctionArgExpr::Expr(e), .. }
+            | FunctionArg::ExprNamed { arg: FunctionArgExpr::Expr(e), .. } => is_table_argument(e),
+            _ => false,
+        });
+        if takes_table && !is_window_function(name) {
+            return self.refuse(
+                name.span(),
+                &format!("{name} cannot take a table: there are no table functions but TUMBLE, HOP, CUMULATE and SESSION"),
+                "",
+            );
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Visitor for Refuser<'_> {
+    type Break = Box<SqlError>;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
+        if matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)) {
+            return self.refuse(query.body.span(), "a statement that writes cannot be part of a query", "WITH stands behind INSERT INTO t, before its SELECT");
+        }
+        if !query.locks.is_empty() || query.for_clause.is_some() {
+            return self.refuse(query.body.span(), "FOR UPDATE and its like are not supported: nothing is locked", "leave it out");
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        let span = select.select_token.0.span;
+        if select.top.is_some() {
+            return self.refuse(span, "TOP is not part of Flink SQL", "write LIMIT at the end; a column of the name top needs backticks");
+        }
+        if select.into.is_some() {
+            return self.refuse(span, "SELECT … INTO is not part of Flink SQL", "write INSERT INTO t SELECT …");
+        }
+        if !select.cluster_by.is_empty() || !select.distribute_by.is_empty() || !select.sort_by.is_empty() {
+            return self.refuse(span, "CLUSTER BY, DISTRIBUTE BY and SORT BY are not part of Flink SQL", "ORDER BY sorts");
+        }
+        if !select.connect_by.is_empty() {
+            return self.refuse(span, "CONNECT BY is not part of Flink SQL", "");
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+        if let Some(Err(error)) = window_call(factor, self.lines) {
+            return ControlFlow::Break(Box::new(error));
+        }
+        let span = factor.span();
+        match factor {
+            TableFactor::Table { name, args, with_hints, version, partitions, with_ordinality, sample, json_path, index_hints, .. } => {
+                if let [part] = name.0.as_slice()
+                    && let Some(ident) = part.as_ident().filter(|i| i.quote_style.is_none())
+                    && let Token::Word(word) = Token::make_keyword(&ident.value)
+                    && is_clause_word(word.keyword)
+                {
+                    return self.refuse(ident.span, &format!("expected a table, found {ident}"), "if it is meant as a name, write it in backticks");
+                }
+                if version.is_some() {
+                    return self.refuse(span, "reading an older version of a table is not supported", "");
+                }
+                if sample.is_some() {
+                    return self.refuse(span, "TABLESAMPLE is not supported", "WHERE RAND() < 0.1 keeps a tenth of the rows");
+                }
+                if !with_hints.is_empty() || !index_hints.is_empty() {
+                    return self.refuse(span, "hints are not written like this", "write t /*+ OPTIONS('key' = 'value') */");
+                }
+                if !partitions.is_empty() || json_path.is_some() {
+                    return self.refuse(span, "a part of a table cannot be chosen like this", "WHERE chooses rows");
+                }
+                if *with_ordinality {
+                    return self.refuse(span, "WITH ORDINALITY is not supported here", "");
+                }
+                if let Some(args) = args {
+                    return self.check_call(name, &args.args);
+                }
+            }
+            TableFactor::TableFunction { expr: Expr::Function(function), .. } => {
+                if let FunctionArguments::List(list) = &function.args {
+                    return self.check_call(&function.name, &list.args);
+                }
+            }
+            TableFactor::Function { .. } => return self.refuse(span, "LATERAL functions are not supported", "CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"),
+            TableFactor::UNNEST { with_offset: true, .. } => return self.refuse(span, "UNNEST WITH OFFSET is not supported", ""),
+            TableFactor::Derived { sample: Some(_), .. } => return self.refuse(span, "TABLESAMPLE is not supported", "WHERE RAND() < 0.1 keeps a tenth of the rows"),
+            TableFactor::Pivot { .. } | TableFactor::Unpivot { .. } => {
+                return self.refuse(span, "PIVOT and UNPIVOT are not part of Flink SQL", "SUM(x) FILTER (WHERE k = 'a') AS a makes a column of a value");
+            }
+            TableFactor::MatchRecognize { .. } => return self.refuse(span, "MATCH_RECOGNIZE is not supported", ""),
+            TableFactor::JsonTable { .. } | TableFactor::OpenJsonTable { .. } | TableFactor::XmlTable { .. } | TableFactor::SemanticView { .. } => {
+                return self.refuse(span, "this kind of table function is not part of Flink SQL", "JSON_VALUE reads a value out of a JSON text");
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        if let Expr::Function(function) = expr
+            && let FunctionArguments::List(list) = &function.args
+        {
+            return self.check_call(&function.name, &list.args);
+        }
+        ControlFlow::Continue(())
+    }
+}

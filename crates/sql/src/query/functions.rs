@@ -1,0 +1,136 @@
+//! The functions by name, Flink's names for aggregates, and the special syntax that becomes a call
+//! (`EXTRACT`, `POSITION`, `SUBSTRING`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion_common::Result;
+use datafusion_expr::expr::ScalarFunction;
+use datafusion_expr::planner::{ExprPlanner, PlannerResult};
+use datafusion_expr::{AggregateUDF, Expr, ScalarUDF, WindowUDF};
+use datafusion_functions::core::planner::CoreFunctionPlanner;
+use datafusion_functions_nested::planner::{FieldAccessPlanner, NestedFunctionPlanner};
+use tidemill_plan::function::{SessionSettings, scalar_functions};
+
+/// Flink's names for aggregates that DataFusion has under another.
+const AGGREGATE_NAMES: &[(&str, &str)] = &[
+    ("approx_count_distinct", "approx_distinct"),
+    ("listagg", "string_agg"),
+    ("percentile", "percentile_cont"),
+    ("stddev_samp", "stddev"),
+    ("variance", "var"),
+    ("var_samp", "var"),
+];
+
+/// Names that calls are turned into, not meant to be written.
+const INTERNAL: &[&str] = &["flink_cast", "flink_cast_string", "flink_try_cast", "floor_time", "ceil_time"];
+
+/// All functions, by lower-case name.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    settings: SessionSettings,
+    scalar: HashMap<String, Arc<ScalarUDF>>,
+    aggregate: HashMap<String, Arc<AggregateUDF>>,
+    window: HashMap<String, Arc<WindowUDF>>,
+}
+
+impl Functions {
+    /// The functions of a session.
+    pub fn new(settings: &SessionSettings) -> Self {
+        let mut scalar = HashMap::new();
+        // Later names win: ours.
+        for f in datafusion_functions_nested::all_default_nested_functions().into_iter().chain(scalar_functions(settings)) {
+            for name in f.aliases() {
+                scalar.insert(name.clone(), f.clone());
+            }
+            scalar.insert(f.name().to_string(), f);
+        }
+        let mut aggregate = HashMap::new();
+        // Ours come last, so that they win.
+        let exact = tidemill_plan::exact::aggregate_functions();
+        for f in datafusion_functions_aggregate::all_default_aggregate_functions().into_iter().chain(exact) {
+            for name in f.aliases() {
+                aggregate.insert(name.clone(), f.clone());
+            }
+            aggregate.insert(f.name().to_string(), f);
+        }
+        for (flink, theirs) in AGGREGATE_NAMES {
+            if let Some(f) = aggregate.get(*theirs).cloned() {
+                aggregate.insert((*flink).to_string(), f);
+            }
+        }
+        let mut window = HashMap::new();
+        for f in datafusion_functions_window::all_default_window_functions() {
+            for name in f.aliases() {
+                window.insert(name.clone(), f.clone());
+            }
+            window.insert(f.name().to_string(), f);
+        }
+        Functions { settings: settings.clone(), scalar, aggregate, window }
+    }
+
+    /// What they were made for.
+    pub fn settings(&self) -> &SessionSettings {
+        &self.settings
+    }
+
+    pub fn scalar(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        get(&self.scalar, name)
+    }
+
+    pub fn aggregate(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        get(&self.aggregate, name)
+    }
+
+    pub fn window(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        get(&self.window, name)
+    }
+
+    /// All names that may be written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.scalar.keys().chain(self.aggregate.keys()).chain(self.window.keys());
+        names.map(String::as_str).filter(|n| !INTERNAL.contains(n))
+    }
+
+    /// A call of a scalar function that is there.
+    pub fn call(&self, name: &str, args: Vec<Expr>) -> Expr {
+        let function = self.scalar.get(name).unwrap_or_else(|| panic!("function {name} is built in"));
+        Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), args))
+    }
+
+    /// The planners of expressions, in the order in which they are asked.
+    pub fn planners(self: &Arc<Self>) -> Vec<Arc<dyn ExprPlanner>> {
+        vec![
+            Arc::new(SyntaxPlanner { functions: self.clone() }),
+            Arc::new(CoreFunctionPlanner::default()),
+            Arc::new(NestedFunctionPlanner),
+            Arc::new(FieldAccessPlanner),
+        ]
+    }
+}
+
+fn get<F>(functions: &HashMap<String, Arc<F>>, name: &str) -> Option<Arc<F>> {
+    functions.get(name).or_else(|| functions.get(&name.to_ascii_lowercase())).cloned()
+}
+
+/// Syntax that is a call.
+#[derive(Debug)]
+struct SyntaxPlanner {
+    functions: Arc<Functions>,
+}
+
+impl ExprPlanner for SyntaxPlanner {
+    /// `EXTRACT(unit FROM moment)`: the unit as text, then the moment.
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(self.functions.call("extract", args)))
+    }
+
+    /// `POSITION(part IN text)`: the text, then the part.
+    fn plan_position(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(self.functions.call("instr", args)))
+    }
+
+    fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(self.functions.call("substr", args)))
+    }
+}

@@ -1,0 +1,205 @@
+//! After planning: casts and averages get Flink's meaning, by way of the plan crate's functions.
+//!
+//! `CAST` to and from text, between numbers where values may not fit, and between TIMESTAMP and
+//! TIMESTAMP_LTZ become calls of `flink_cast` and its like. The average of whole numbers is a whole
+//! number: SUM divided by COUNT.
+
+use std::sync::Arc;
+
+use arrow::compute::can_cast_types;
+use arrow::datatypes::DataType;
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::{Column, DFSchema, DataFusionError, Result};
+use datafusion_expr::expr::{AggregateFunction, BinaryExpr, WindowFunction};
+use datafusion_expr::expr_rewriter::NamePreserver;
+use datafusion_expr::logical_plan::{Aggregate, Projection, Window};
+use datafusion_expr::utils::merge_schema;
+use datafusion_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit};
+
+use super::functions::Functions;
+use super::unnest;
+use crate::diagnostic::SqlError;
+use crate::types::flink_type;
+
+/// Rewrites a plan and the subqueries in it.
+pub(crate) fn plan(plan: LogicalPlan, functions: &Functions) -> Result<LogicalPlan> {
+    // Once a type has changed, the schemas of all nodes above may have.
+    let mut changed = false;
+    let rewritten = plan.transform_up_with_subqueries(|node| {
+        let schema = merge_schema(&node.inputs());
+        let names = NamePreserver::new(&node);
+        let node = node.map_expressions(|e| {
+            let name = names.save(&e);
+            let rewritten = casts(e, &schema, functions)?;
+            Ok(if rewritten.transformed { rewritten.update_data(|e| name.restore(e)) } else { rewritten })
+        })?;
+        changed |= node.transformed;
+        let node = if changed { node.data.recompute_schema()? } else { node.data };
+        let node = averages(node, functions)?;
+        changed |= node.transformed;
+        let node = unnest::lateral(node.data)?;
+        changed |= node.transformed;
+        Ok(Transformed::new(node.data, changed, datafusion_common::tree_node::TreeNodeRecursion::Continue))
+    })?;
+    Ok(rewritten.data)
+}
+
+/// Rewrites an expression over columns.
+pub(crate) fn expr(expr: Expr, schema: &DFSchema, functions: &Functions) -> Result<Expr> {
+    Ok(casts(expr, schema, functions)?.data)
+}
+
+fn casts(expr: Expr, schema: &DFSchema, functions: &Functions) -> Result<Transformed<Expr>> {
+    expr.transform_up(|e| {
+        let rewritten = match &e {
+            Expr::Cast(cast) => flink_cast(&cast.expr, cast.field.data_type(), false, schema, functions)?,
+            Expr::TryCast(cast) => flink_cast(&cast.expr, cast.field.data_type(), true, schema, functions)?,
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+                let sides = [left, right].map(|side| match side.get_type(schema) {
+                    Ok(from) => to_text(side, &from, functions),
+                    Err(_) => None,
+                });
+                match sides {
+                    [None, None] => None,
+                    [l, r] => {
+                        let (l, r) = (l.unwrap_or_else(|| left.as_ref().clone()), r.unwrap_or_else(|| right.as_ref().clone()));
+                        Some(Expr::BinaryExpr(BinaryExpr::new(Box::new(l), Operator::StringConcat, Box::new(r))))
+                    }
+                }
+            }
+            _ => None,
+        };
+        Ok(match rewritten {
+            Some(rewritten) => Transformed::yes(rewritten),
+            None => Transformed::no(e),
+        })
+    })
+}
+
+fn is_text(t: &DataType) -> bool {
+    matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// A value as text; `None` if it is text or NULL.
+fn to_text(expr: &Expr, from: &DataType, functions: &Functions) -> Option<Expr> {
+    (!is_text(from) && *from != DataType::Null).then(|| functions.call("flink_cast_string", vec![expr.clone()]))
+}
+
+/// The call that a cast becomes; `None` where Arrow's cast does the same.
+///
+/// # Errors
+/// There is no cast between the two types.
+fn flink_cast(expr: &Expr, to: &DataType, lenient: bool, schema: &DFSchema, functions: &Functions) -> Result<Option<Expr>> {
+    let Ok(from) = expr.get_type(schema) else { return Ok(None) };
+    if *to == DataType::Utf8 {
+        return Ok(to_text(expr, &from, functions));
+    }
+    if differs(expr, &from, to) {
+        let call = functions.call(if lenient { "flink_try_cast" } else { "flink_cast" }, vec![expr.clone(), lit(flink_type(to))]);
+        // The function knows the type by its name only.
+        if call.get_type(schema).ok().as_ref() == Some(to) {
+            return Ok(Some(call));
+        }
+    }
+    if !can_cast_types(&from, to) {
+        return Err(DataFusionError::External(Box::new(SqlError::new(format!("{} cannot be cast to {}", flink_type(&from), flink_type(to))))));
+    }
+    Ok(None)
+}
+
+/// Whether Flink's cast between two types is another than Arrow's.
+fn differs(expr: &Expr, from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    let scalar = |t: &DataType| t.is_numeric() || matches!(t, Boolean | Date32 | Time32(_) | Timestamp(..));
+    match (from, to) {
+        (a, b) if a == b => false,
+        (a, b) if is_text(a) => scalar(b),
+        (Boolean, b) => b.is_numeric(),
+        (a, Boolean) => a.is_numeric(),
+        (a, b) if a.is_integer() && b.is_integer() => b.primitive_width() < a.primitive_width() && !matches!(expr, Expr::Literal(..)),
+        (a, b) if a.is_numeric() && b.is_numeric() => b.is_integer() || matches!(b, Decimal128(..)),
+        (Timestamp(_, a), Timestamp(_, b)) => a.is_some() != b.is_some(),
+        (Timestamp(..), Date32 | Time32(_)) | (Date32, Timestamp(_, Some(_))) => true,
+        _ => false,
+    }
+}
+
+/// A cast as an insert makes it without being told: the value must fit.
+pub(crate) fn implicit_cast(expr: Expr, from: &DataType, to: &DataType, functions: &Functions) -> Expr {
+    use DataType::*;
+    match (from, to) {
+        (a, b) if a == b => expr,
+        (Timestamp(_, a), Timestamp(_, b)) if a.is_some() != b.is_some() => functions.call("flink_cast", vec![expr, lit(flink_type(to))]),
+        (Timestamp(..), Date32 | Time32(_)) | (Date32, Timestamp(_, Some(_))) => functions.call("flink_cast", vec![expr, lit(flink_type(to))]),
+        _ => Expr::Cast(Cast::new(Box::new(expr), to.clone())),
+    }
+}
+
+/// AVG of whole numbers, in aggregates and windows.
+fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<LogicalPlan>> {
+    let (exprs, input) = match &node {
+        LogicalPlan::Aggregate(a) => (&a.aggr_expr, &a.input),
+        LogicalPlan::Window(w) => (&w.window_expr, &w.input),
+        _ => return Ok(Transformed::no(node)),
+    };
+    let types: Vec<Option<DataType>> = exprs.iter().map(|e| whole_average(e, input.schema())).collect();
+    if types.iter().all(Option::is_none) {
+        return Ok(Transformed::no(node));
+    }
+    let schema = node.schema().clone();
+    let kept = schema.fields().len() - exprs.len();
+    let mut outputs: Vec<Expr> = (0..kept).map(|i| Expr::Column(Column::from(schema.qualified_field(i)))).collect();
+    let mut inner: Vec<Expr> = Vec::with_capacity(exprs.len() + 1);
+    let mut keep = |expr: Expr| {
+        let (qualifier, name) = expr.qualified_name();
+        if !inner.iter().any(|e| e.qualified_name() == (qualifier.clone(), name.clone())) {
+            inner.push(expr);
+        }
+        Expr::Column(Column::new(qualifier, name))
+    };
+    for ((expr, whole), i) in exprs.iter().zip(types).zip(kept..) {
+        let Some(whole) = whole else {
+            outputs.push(keep(expr.clone()));
+            continue;
+        };
+        let (qualifier, field) = schema.qualified_field(i);
+        let sum = keep(with_function(expr, "sum", functions));
+        let count = keep(with_function(expr, "count", functions));
+        let quotient = Expr::BinaryExpr(BinaryExpr::new(Box::new(sum), Operator::Divide, Box::new(count)));
+        outputs.push(Expr::Cast(Cast::new(Box::new(quotient), whole)).alias_qualified(qualifier.cloned(), field.name()));
+    }
+    let below = match node {
+        LogicalPlan::Aggregate(a) => LogicalPlan::Aggregate(Aggregate::try_new(a.input, a.group_expr, inner)?),
+        LogicalPlan::Window(w) => LogicalPlan::Window(Window::try_new(inner, w.input)?),
+        other => other,
+    };
+    Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(outputs, Arc::new(below))?)))
+}
+
+/// The type of the argument, if the expression is an average of whole numbers.
+fn whole_average(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    let args = match expr {
+        Expr::Alias(alias) => return whole_average(&alias.expr, schema),
+        Expr::AggregateFunction(f) if f.func.name() == "avg" => &f.params.args,
+        Expr::WindowFunction(f) => match &f.fun {
+            WindowFunctionDefinition::AggregateUDF(udaf) if udaf.name() == "avg" => &f.params.args,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let t = args.first()?.get_type(schema).ok()?;
+    t.is_signed_integer().then_some(t)
+}
+
+/// The same call of another aggregate.
+fn with_function(expr: &Expr, name: &str, functions: &Functions) -> Expr {
+    let function = || functions.aggregate(name).unwrap_or_else(|| panic!("aggregate {name} is built in"));
+    match expr {
+        Expr::Alias(alias) => with_function(&alias.expr, name, functions),
+        Expr::AggregateFunction(f) => Expr::AggregateFunction(AggregateFunction { func: function(), params: f.params.clone() }),
+        Expr::WindowFunction(f) => {
+            Expr::WindowFunction(Box::new(WindowFunction { fun: WindowFunctionDefinition::AggregateUDF(function()), params: f.params.clone() }))
+        }
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,250 @@
+//! Before planning: what Flink writes in its own way becomes what DataFusion reads. Also the checks
+//! that need the tree, because the plan no longer shows them.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident,
+    ObjectName, Query, Select, SelectItem, Spanned, TableFactor, TimezoneInfo, Value, VisitMut, VisitorMut,
+};
+use sqlparser::tokenizer::Span as TokenSpan;
+
+use super::interval;
+use super::legacy_window;
+use crate::diagnostic::{LineIndex, SqlError};
+use crate::parse::is_table_argument;
+
+/// Rewrites a query.
+pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>) -> Result<(), SqlError> {
+    result(query.visit(&mut Rewriter { lines }))
+}
+
+/// Rewrites an expression.
+pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>) -> Result<(), SqlError> {
+    result(expr.visit(&mut Rewriter { lines }))
+}
+
+fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct Rewriter<'l> {
+    lines: &'l LineIndex<'l>,
+}
+
+impl VisitorMut for Rewriter<'_> {
+    type Break = Box<SqlError>;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        match self.select(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => ControlFlow::Break(Box::new(e)),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        match self.expr(expr) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => ControlFlow::Break(Box::new(e)),
+        }
+    }
+}
+
+impl Rewriter<'_> {
+    fn select(&self, select: &mut Select) -> Result<(), SqlError> {
+        match &select.group_by {
+            GroupByExpr::All(_) => {
+                return Err(SqlError::new("GROUP BY ALL is not part of Flink SQL")
+                    .or_at(self.lines.span(select.group_by.span()))
+                    .or_at(self.lines.span(select.select_token.0.span))
+                    .with_help("name the columns"));
+            }
+            GroupByExpr::Expressions(exprs, _) => {
+                for expr in exprs {
+                    if let Expr::Value(value) = expr
+                        && let Value::Number(number, _) = &value.value
+                    {
+                        return Err(SqlError::new(format!("GROUP BY {number}: a column cannot be given by its position"))
+                            .or_at(self.lines.span(value.span))
+                            .with_help("write the column or the expression itself"));
+                    }
+                }
+            }
+        }
+        name_columns(select);
+        legacy_window::rewrite(select, self.lines)
+    }
+
+    fn expr(&self, expr: &mut Expr) -> Result<(), SqlError> {
+        let at = |span: TokenSpan| self.lines.span(span);
+        match expr {
+            Expr::Floor { expr: inner, field: CeilFloorKind::DateTimeField(unit) } if *unit != DateTimeField::NoDateTime => {
+                *expr = call("floor_time", vec![take(inner), text(&unit.to_string())]);
+            }
+            Expr::Ceil { expr: inner, field: CeilFloorKind::DateTimeField(unit) } if *unit != DateTimeField::NoDateTime => {
+                *expr = call("ceil_time", vec![take(inner), text(&unit.to_string())]);
+            }
+            Expr::Substring { expr: inner, substring_from, substring_for, .. } => {
+                let from = substring_from.take().map_or_else(|| number("1"), |e| *e);
+                let args = std::iter::once(take(inner)).chain([from]).chain(substring_for.take().map(|e| *e)).collect();
+                *expr = call("substr", args);
+            }
+            Expr::Interval(interval) => match interval::plain(interval) {
+                Ok(plain) => *interval = plain,
+                Err(message) => {
+                    let span = at(interval.value.span());
+                    return Err(SqlError::new(message).or_at(span));
+                }
+            },
+            // A literal has the digits that it shows, not the six of the type's name.
+            Expr::TypedString(typed) => {
+                if let (DataType::Timestamp(precision @ None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone), Value::SingleQuotedString(value)) =
+                    (&mut typed.data_type, &typed.value.value)
+                {
+                    let digits = value.split_once('.').map_or(0, |(_, fraction)| fraction.trim_end().len() as u64);
+                    *precision = Some(digits.clamp(3, 9));
+                }
+            }
+            Expr::Function(function) => self.function(function)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn function(&self, function: &mut Function) -> Result<(), SqlError> {
+        let [part] = function.name.0.as_slice() else { return Ok(()) };
+        let Some(ident) = part.as_ident() else { return Ok(()) };
+        let (name, span) = (ident.value.to_ascii_uppercase(), ident.span);
+        let FunctionArguments::List(list) = &mut function.args else { return Ok(()) };
+        match name.as_str() {
+            // LISTAGG's separator is a comma unless given.
+            "LISTAGG" if list.args.len() == 1 => list.args.push(plain_arg(text(","))),
+            // ROW(a, b): Flink calls its fields EXPR$0 and so on; a cast or a ROW type names them f0.
+            "ROW" => {
+                let args = std::mem::take(&mut list.args);
+                for (i, arg) in args.into_iter().enumerate() {
+                    list.args.push(plain_arg(text(&format!("f{i}"))));
+                    list.args.push(arg);
+                }
+                function.name = ObjectName::from(vec![Ident { value: "named_struct".into(), quote_style: None, span }]);
+            }
+            "COLLECT" => {
+                return Err(SqlError::new("COLLECT is not supported: there is no MULTISET").or_at(self.lines.span(span)).with_help("ARRAY_AGG gives an ARRAY"));
+            }
+            "GROUP_ID" | "GROUPING_ID" => {
+                return Err(SqlError::new(format!("{name} is not supported")).or_at(self.lines.span(span)).with_help("GROUPING(column) tells the sets apart"));
+            }
+            "CURRENT_WATERMARK" => {
+                return Err(SqlError::new("CURRENT_WATERMARK is not supported").or_at(self.lines.span(span)).with_help("late rows are counted and dropped by the windows"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Gives the columns of a select the names that Flink gives them: `EXPR$0`, `EXPR$1` by position for
+/// expressions, the field's for a field of a ROW, `a0` for a second `a`.
+fn name_columns(select: &mut Select) {
+    let relations: Vec<String> = select.from.iter().flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation))).filter_map(relation_name).collect();
+    let mut taken: Vec<String> = Vec::with_capacity(select.projection.len());
+    for (i, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::UnnamedExpr(expr) = item else {
+            if let SelectItem::ExprWithAlias { alias, .. } = item {
+                taken.push(alias.value.clone());
+            }
+            continue;
+        };
+        let (name, own) = match &*expr {
+            Expr::Identifier(ident) => (ident.value.clone(), true),
+            Expr::CompoundIdentifier(idents) => {
+                let own = match idents.as_slice() {
+                    [first, _] => relations.contains(&first.value),
+                    _ => false,
+                };
+                (idents.last().map(|i| i.value.clone()).unwrap_or_default(), own)
+            }
+            _ => (format!("EXPR${i}"), false),
+        };
+        let mut unique = name.clone();
+        let mut suffix = 0;
+        while taken.contains(&unique) {
+            unique = format!("{name}{suffix}");
+            suffix += 1;
+        }
+        if !own || unique != name {
+            let alias = Ident { value: unique.clone(), quote_style: Some('`'), span: expr.span() };
+            *item = SelectItem::ExprWithAlias { expr: take(expr), alias };
+        }
+        taken.push(unique);
+    }
+}
+
+/// What columns of a relation may be qualified with.
+fn relation_name(factor: &TableFactor) -> Option<String> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::TableFunction { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(alias.name.value.clone()),
+        TableFactor::Table { name, args: None, .. } => Some(super::catalog::last_part(name)),
+        // The rows of a window function without alias keep the name of its table.
+        TableFactor::Table { args: Some(args), .. } => args.args.iter().find_map(table_argument),
+        TableFactor::TableFunction { expr: Expr::Function(f), .. } => match &f.args {
+            FunctionArguments::List(list) => list.args.iter().find_map(table_argument),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The name of a table given to a function.
+fn table_argument(arg: &FunctionArg) -> Option<String> {
+    let (FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) | FunctionArg::Named { arg: FunctionArgExpr::Expr(expr), .. }) = arg else { return None };
+    let Expr::Function(f) = expr else { return None };
+    if !is_table_argument(expr) {
+        return None;
+    }
+    match &f.args {
+        FunctionArguments::List(list) => match list.args.first()? {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(ident))) => Some(ident.value.clone()),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(idents))) => idents.last().map(|i| i.value.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn take(expr: &mut Expr) -> Expr {
+    std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()))
+}
+
+fn text(value: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(value.to_string()).with_empty_span())
+}
+
+fn number(value: &str) -> Expr {
+    Expr::Value(Value::Number(value.to_string(), false).with_empty_span())
+}
+
+fn plain_arg(expr: Expr) -> FunctionArg {
+    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))
+}
+
+/// A function call in the tree.
+pub(super) fn call(name: &str, args: Vec<Expr>) -> Expr {
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args: args.into_iter().map(plain_arg).collect(), clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}

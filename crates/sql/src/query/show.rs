@@ -1,0 +1,118 @@
+//! Tables and views as text: `SHOW CREATE TABLE` and `DESCRIBE`.
+
+use std::fmt::Write;
+
+use tidemill_plan::{Column, ColumnKind, Table};
+
+use super::catalog::{Relation, TableText, View};
+use crate::session::Described;
+use crate::types::flink_type;
+
+/// The statement that declares a relation as it is now.
+pub(crate) fn create_statement(name: &str, relation: &Relation) -> String {
+    match relation {
+        Relation::Table { table, text } => create_table(table, text),
+        Relation::View(view) => create_view(name, view),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn list(names: &[String]) -> String {
+    names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ")
+}
+
+fn create_view(name: &str, view: &View) -> String {
+    let columns = if view.columns.is_empty() { String::new() } else { format!(" ({})", list(&view.columns)) };
+    format!("CREATE VIEW {}{columns} AS\n{}", quoted(name), view.text)
+}
+
+fn create_table(table: &Table, text: &TableText) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for column in &table.columns {
+        let mut line = format!("{} {}", quoted(&column.name), definition(column, text));
+        if let Some(comment) = text.comments.get(&column.name) {
+            let _ = write!(line, " COMMENT {}", literal(comment));
+        }
+        lines.push(line);
+    }
+    if let Some(watermark) = &table.watermark {
+        let strategy = text.watermark.clone().unwrap_or_else(|| watermark.expression.to_string());
+        lines.push(format!("WATERMARK FOR {} AS {strategy}", quoted(&watermark.column)));
+    }
+    if !table.primary_key.is_empty() {
+        lines.push(format!("PRIMARY KEY ({}) NOT ENFORCED", list(&table.primary_key)));
+    }
+    let mut out = format!("CREATE TABLE {} (\n  {}\n)", quoted(&table.name), lines.join(",\n  "));
+    if let Some(comment) = &text.comment {
+        let _ = write!(out, " COMMENT {}", literal(comment));
+    }
+    if !table.options.is_empty() {
+        let options: Vec<String> = table.options.iter().map(|(k, v)| format!("{} = {}", literal(k), literal(v))).collect();
+        let _ = write!(out, " WITH (\n  {}\n)", options.join(",\n  "));
+    }
+    out
+}
+
+/// A column behind its name.
+fn definition(column: &Column, text: &TableText) -> String {
+    let not_null = if column.nullable { "" } else { " NOT NULL" };
+    match &column.kind {
+        ColumnKind::Physical => format!("{}{not_null}", flink_type(&column.data_type)),
+        ColumnKind::Metadata { .. } => format!("{}{not_null} {}", flink_type(&column.data_type), extra(column, text)),
+        ColumnKind::Computed(_) => extra(column, text),
+    }
+}
+
+/// What makes a column another than a physical one.
+fn extra(column: &Column, text: &TableText) -> String {
+    match &column.kind {
+        ColumnKind::Physical => String::new(),
+        ColumnKind::Metadata { key, is_virtual } => {
+            let from = if *key == column.name { String::new() } else { format!(" FROM {}", literal(key)) };
+            format!("METADATA{from}{}", if *is_virtual { " VIRTUAL" } else { "" })
+        }
+        ColumnKind::Computed(expr) => format!("AS {}", text.expressions.get(&column.name).cloned().unwrap_or_else(|| expr.to_string())),
+    }
+}
+
+/// The columns of a relation.
+pub(crate) fn describe(relation: &Relation) -> Vec<Described> {
+    match relation {
+        Relation::Table { table, text } => table
+            .columns
+            .iter()
+            .map(|column| Described {
+                name: column.name.clone(),
+                data_type: flink_type(&column.data_type),
+                nullable: column.nullable,
+                key: table.primary_key.contains(&column.name),
+                extra: extra(column, text),
+                watermark: match &table.watermark {
+                    Some(w) if w.column == column.name => text.watermark.clone().unwrap_or_else(|| w.expression.to_string()),
+                    _ => String::new(),
+                },
+            })
+            .collect(),
+        Relation::View(view) => view
+            .plan
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| Described {
+                name: field.name().clone(),
+                data_type: flink_type(field.data_type()),
+                nullable: field.is_nullable(),
+                key: false,
+                extra: String::new(),
+                watermark: String::new(),
+            })
+            .collect(),
+    }
+}

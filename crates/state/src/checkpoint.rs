@@ -1,0 +1,310 @@
+//! Checkpoints on disk.
+//!
+//! ```text
+//! state-dir/
+//!   LOCK                 held while a job runs
+//!   chk-7/               the newest complete checkpoint; older ones are removed
+//!     manifest.json      splits, committables, and the files with their checksums
+//!     0.state 1.state    one file a worker: pieces, each a header line and an Arrow IPC stream
+//! ```
+//!
+//! A checkpoint is written as `chk-7.tmp`, synchronised, and renamed, so one that is there under
+//! its own name is whole.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use serde::{Deserialize, Serialize};
+
+use crate::{StateTable, hash};
+
+/// The version of the layout; a directory of another version is refused.
+const VERSION: u32 = 1;
+
+/// The state of one operator instance.
+#[derive(Clone, Debug)]
+pub struct OperatorState {
+    /// The operator's stable id.
+    pub operator: String,
+    /// Its tables.
+    pub tables: Vec<StateTable>,
+}
+
+/// Everything about a checkpoint but the operators' state.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Manifest {
+    /// Layout version.
+    pub version: u32,
+    /// The checkpoint's number.
+    pub id: u64,
+    /// Whether the job had read all of its input and written all of its output.
+    pub finished: bool,
+    /// For each source (by state id) its splits, as the runtime encodes them.
+    pub sources: std::collections::BTreeMap<String, Vec<serde_json::Value>>,
+    /// For each sink (by state id) what is to be committed.
+    pub sinks: std::collections::BTreeMap<String, Vec<serde_json::Value>>,
+    /// The files with their checksums.
+    pub files: Vec<(String, u64)>,
+}
+
+/// What went wrong with a state directory; the message is complete.
+#[derive(Debug)]
+pub struct CheckpointError(String);
+
+impl std::fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CheckpointError {}
+
+fn failed(doing: &str, path: &Path, why: impl std::fmt::Display) -> CheckpointError {
+    CheckpointError(format!("{doing} '{}': {why}", path.display()))
+}
+
+/// A state directory, locked by this process.
+#[derive(Debug)]
+pub struct CheckpointStore {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl CheckpointStore {
+    /// Opens (and creates) a state directory and locks it.
+    ///
+    /// # Errors
+    /// The directory cannot be made or is in use by another process.
+    pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(dir).map_err(|e| failed("creating the state directory", dir, e))?;
+        let path = dir.join("LOCK");
+        let lock = File::create(&path).map_err(|e| failed("creating", &path, e))?;
+        lock.try_lock().map_err(|_| failed("locking the state directory", dir, "another process is using it; stop that job, or give this one a --state-dir of its own"))?;
+        Ok(CheckpointStore { dir: dir.to_path_buf(), _lock: lock })
+    }
+
+    /// Removes every checkpoint.
+    ///
+    /// # Errors
+    /// A directory that cannot be removed.
+    pub fn clear(&self) -> Result<(), CheckpointError> {
+        for (_, path) in self.list(true)? {
+            fs::remove_dir_all(&path).map_err(|e| failed("removing the checkpoint", &path, e))?;
+        }
+        Ok(())
+    }
+
+    /// The newest complete checkpoint's manifest.
+    ///
+    /// # Errors
+    /// The manifest is damaged or of another version.
+    pub fn latest(&self) -> Result<Option<Manifest>, CheckpointError> {
+        let Some((_, path)) = self.list(false)?.into_iter().next_back() else { return Ok(None) };
+        let path = path.join("manifest.json");
+        let text = fs::read_to_string(&path).map_err(|e| failed("reading the checkpoint", &path, e))?;
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged: {e}")))?;
+        if manifest.version != VERSION {
+            return Err(failed("reading the checkpoint", &path, format!("it was written by another version (layout {}, this one reads {VERSION})", manifest.version)));
+        }
+        Ok(Some(manifest))
+    }
+
+    /// The operators' state of the checkpoint that `manifest` describes.
+    ///
+    /// # Errors
+    /// A file that is missing or whose checksum does not agree.
+    pub fn load(&self, manifest: &Manifest) -> Result<Vec<OperatorState>, CheckpointError> {
+        let dir = self.dir.join(format!("chk-{}", manifest.id));
+        let mut states = Vec::new();
+        for (name, checksum) in &manifest.files {
+            let path = dir.join(name);
+            let damaged = |why: String| failed("restoring the state file", &path, format!("{why}; remove the state directory to start from the beginning"));
+            let bytes = fs::read(&path).map_err(|e| damaged(e.to_string()))?;
+            if hash::bytes(&bytes) != *checksum {
+                return Err(damaged("its checksum does not agree with the manifest".into()));
+            }
+            decode(&bytes, &mut states).map_err(|e| damaged(e.to_string()))?;
+        }
+        Ok(states)
+    }
+
+    /// Writes a checkpoint: `workers[i]` is the state of worker `i`. When it returns, the
+    /// checkpoint is safe and the older ones are gone.
+    ///
+    /// # Errors
+    /// What could not be written; the older checkpoint stays valid.
+    pub fn write(&self, mut manifest: Manifest, workers: &[Vec<OperatorState>]) -> Result<u64, CheckpointError> {
+        let temporary = self.dir.join(format!("chk-{}.tmp", manifest.id));
+        let write = || -> Result<u64, std::io::Error> {
+            if temporary.exists() {
+                fs::remove_dir_all(&temporary)?;
+            }
+            fs::create_dir(&temporary)?;
+            let mut total = 0;
+            for (worker, states) in workers.iter().enumerate() {
+                if states.iter().all(|s| s.tables.iter().all(|t| t.batch.num_rows() == 0)) {
+                    continue;
+                }
+                let bytes = encode(states)?;
+                let name = format!("{worker}.state");
+                manifest.files.push((name.clone(), hash::bytes(&bytes)));
+                total += bytes.len() as u64;
+                let mut file = File::create(temporary.join(name))?;
+                file.write_all(&bytes)?;
+                file.sync_all()?;
+            }
+            manifest.version = VERSION;
+            let mut file = File::create(temporary.join("manifest.json"))?;
+            file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
+            file.sync_all()?;
+            fs::rename(&temporary, self.dir.join(format!("chk-{}", manifest.id)))?;
+            File::open(&self.dir)?.sync_all()?;
+            Ok(total)
+        };
+        let mut write = write;
+        let total = write().map_err(|e| {
+            let hint = if e.raw_os_error() == Some(28) { "; free some space on that disk: the previous checkpoint is still valid" } else { "" };
+            failed("writing the checkpoint", &temporary, format!("{e}{hint}"))
+        })?;
+        for (id, path) in self.list(true)? {
+            if id != manifest.id {
+                // An old checkpoint that can't be removed costs space, nothing else.
+                let _ = fs::remove_dir_all(path);
+            }
+        }
+        Ok(total)
+    }
+
+    /// Checkpoints by number, ascending; with `all` also those that were never completed.
+    fn list(&self, all: bool) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
+        let entries = fs::read_dir(&self.dir).map_err(|e| failed("reading the state directory", &self.dir, e))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|e| failed("reading the state directory", &self.dir, e))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(rest) = name.strip_prefix("chk-") else { continue };
+            match (rest.parse::<u64>(), rest.strip_suffix(".tmp").and_then(|r| r.parse::<u64>().ok())) {
+                (Ok(id), _) => found.push((id, path)),
+                (_, Some(id)) if all => found.push((id, path)),
+                _ => {}
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    operator: String,
+    table: String,
+    bytes: usize,
+}
+
+fn encode(states: &[OperatorState]) -> Result<Vec<u8>, std::io::Error> {
+    let mut out = Vec::new();
+    for state in states {
+        for table in &state.tables {
+            let mut body = Vec::new();
+            write_batch(&table.batch, &mut body).map_err(std::io::Error::other)?;
+            let header = Header { operator: state.operator.clone(), table: table.name.clone(), bytes: body.len() };
+            serde_json::to_writer(&mut out, &header)?;
+            out.push(b'\n');
+            out.extend_from_slice(&body);
+        }
+    }
+    Ok(out)
+}
+
+fn write_batch(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), arrow::error::ArrowError> {
+    let mut writer = StreamWriter::try_new(out, &batch.schema())?;
+    writer.write(batch)?;
+    writer.finish()
+}
+
+fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut input = BufReader::new(bytes);
+    let mut line = String::new();
+    while input.read_line(&mut line)? > 0 {
+        let header: Header = serde_json::from_str(&line)?;
+        line.clear();
+        let mut body = vec![0; header.bytes];
+        input.read_exact(&mut body)?;
+        let reader = StreamReader::try_new(body.as_slice(), None)?;
+        for batch in reader {
+            let table = StateTable { name: header.table.clone(), batch: batch? };
+            match states.last_mut().filter(|s| s.operator == header.operator) {
+                Some(state) => state.tables.push(table),
+                None => states.push(OperatorState { operator: header.operator.clone(), tables: vec![table] }),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array};
+    use std::sync::Arc;
+
+    fn dir(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("tidemill-state-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    fn state(values: Vec<i64>) -> Vec<OperatorState> {
+        let hashes = values.iter().map(|v| hash::mix(*v as u64)).collect();
+        let table = StateTable::keyed("sums", hashes, vec![Arc::new(Int64Array::from(values)) as ArrayRef]).unwrap();
+        vec![OperatorState { operator: "agg".into(), tables: vec![table] }]
+    }
+
+    #[test]
+    fn the_newest_whole_checkpoint_comes_back_and_divides_by_hash() {
+        let dir = dir("newest");
+        let store = CheckpointStore::open(&dir).unwrap();
+        assert!(store.latest().unwrap().is_none());
+        store.write(Manifest { id: 1, ..Manifest::default() }, &[state(vec![1])]).unwrap();
+        store.write(Manifest { id: 2, finished: true, ..Manifest::default() }, &[state(vec![1, 2, 3]), state(vec![4])]).unwrap();
+        // A checkpoint that was never completed does not count.
+        fs::create_dir(dir.join("chk-3.tmp")).unwrap();
+        let manifest = store.latest().unwrap().unwrap();
+        assert_eq!((manifest.id, manifest.finished), (2, true));
+        assert!(!dir.join("chk-1").exists());
+        let states = store.load(&manifest).unwrap();
+        let rows: usize = states.iter().flat_map(|s| &s.tables).map(|t| t.batch.num_rows()).sum();
+        assert_eq!(rows, 4);
+        let divided: usize = (0..3).map(|shard| states.iter().flat_map(|s| &s.tables).map(|t| t.of_shard(shard, 3).unwrap().batch.num_rows()).sum::<usize>()).sum();
+        assert_eq!(divided, 4);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn damage_is_found_and_named() {
+        let dir = dir("damage");
+        let store = CheckpointStore::open(&dir).unwrap();
+        store.write(Manifest { id: 1, ..Manifest::default() }, &[state(vec![1, 2])]).unwrap();
+        let path = dir.join("chk-1/0.state");
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let error = store.load(&store.latest().unwrap().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("0.state") && error.contains("checksum"), "{error}");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_serves_one_job() {
+        let dir = dir("lock");
+        let _held = CheckpointStore::open(&dir).unwrap();
+        let error = CheckpointStore::open(&dir).unwrap_err().to_string();
+        assert!(error.contains("another process is using it"), "{error}");
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

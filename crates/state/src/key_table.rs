@@ -1,0 +1,326 @@
+//! Keys and their slots.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, StringArray};
+use arrow::buffer::NullBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::row::{RowConverter, SortField};
+use hashbrown::HashTable;
+
+use crate::hash;
+
+/// For each row of a block the slot of its key, and the rows that brought a new key.
+#[derive(Default)]
+pub struct Slots {
+    /// A slot for each row.
+    pub slots: Vec<u32>,
+    /// The rows whose key was not known before, ascending; a key appears once.
+    pub fresh: Vec<u32>,
+    /// The hash of each row's key.
+    pub hashes: Vec<u64>,
+}
+
+/// Maps keys to slots: small numbers, given again when a key is removed.
+///
+/// Keys of one integer-like column are kept as integers, one text column as its bytes, anything
+/// else in Arrow's row form.
+pub struct KeyTable {
+    types: Vec<DataType>,
+    store: Store,
+    index: HashTable<u32>,
+    hashes: Vec<u64>,
+    free: Vec<u32>,
+}
+
+enum Store {
+    /// No key columns: a single slot.
+    Unit,
+    Ints { values: Vec<i64>, valid: Vec<bool> },
+    Bytes { arena: Vec<u8>, places: Vec<(u32, u32)>, valid: Vec<bool>, converter: Option<RowConverter> },
+}
+
+impl KeyTable {
+    /// An empty table for keys of these types.
+    ///
+    /// # Errors
+    /// A type that cannot be a key.
+    pub fn new(types: Vec<DataType>) -> Result<Self, ArrowError> {
+        let store = match types.as_slice() {
+            [] => Store::Unit,
+            [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
+            [DataType::Utf8] => Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), converter: None },
+            many => {
+                let converter = RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?;
+                Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), converter: Some(converter) }
+            }
+        };
+        Ok(KeyTable { types, store, index: HashTable::new(), hashes: Vec::new(), free: Vec::new() })
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        if matches!(self.store, Store::Unit) { self.hashes.len() - self.free.len() } else { self.index.len() }
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One more than the largest slot ever given: how long columns indexed by slot must be.
+    pub fn capacity(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// The hash of the key at `slot`.
+    #[inline]
+    pub fn hash(&self, slot: u32) -> u64 {
+        self.hashes[slot as usize]
+    }
+
+    /// The slots of the keys of `rows` rows, new keys entered.
+    ///
+    /// # Errors
+    /// A key column whose type is not the table's.
+    pub fn intern(&mut self, columns: &[ArrayRef], rows: usize, out: &mut Slots) -> Result<(), ArrowError> {
+        out.slots.clear();
+        out.fresh.clear();
+        hash::rows(columns, rows, &mut out.hashes)?;
+        let Slots { slots, fresh, hashes } = out;
+        slots.reserve(rows);
+        let KeyTable { store, index, hashes: known, free, .. } = self;
+        match store {
+            Store::Unit => {
+                if rows > 0 && known.len() == free.len() {
+                    fresh.push(0);
+                    if free.pop().is_none() {
+                        known.push(0);
+                    }
+                }
+                slots.resize(rows, 0);
+            }
+            Store::Ints { values, valid } => {
+                let column = ints(&columns[0])?;
+                let keys = column.values();
+                let nulls = column.nulls().filter(|n| n.null_count() > 0);
+                // Runs of one key are common; they skip the look-up.
+                let mut last: Option<(i64, u32)> = None;
+                for row in 0..rows {
+                    let is_valid = nulls.is_none_or(|n| n.is_valid(row));
+                    let key = if is_valid { keys[row] } else { 0 };
+                    if is_valid && let Some((k, slot)) = last && k == key {
+                        slots.push(slot);
+                        continue;
+                    }
+                    let hash = hashes[row];
+                    let found = index.find(hash, |s| values[*s as usize] == key && valid[*s as usize] == is_valid).copied();
+                    let slot = match found {
+                        Some(slot) => slot,
+                        None => {
+                            let slot = give(free, known, hash);
+                            put(values, slot, key);
+                            put(valid, slot, is_valid);
+                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            fresh.push(row as u32);
+                            slot
+                        }
+                    };
+                    if is_valid {
+                        last = Some((key, slot));
+                    }
+                    slots.push(slot);
+                }
+            }
+            Store::Bytes { arena, places, valid, converter } => {
+                let encoded = converter.as_mut().map(|c| c.convert_columns(columns)).transpose()?;
+                let text = encoded.is_none().then(|| columns[0].as_string::<i32>());
+                for row in 0..rows {
+                    let (key, is_valid): (&[u8], bool) = match (&encoded, text) {
+                        (Some(rows), _) => (rows.row(row).data(), true),
+                        (None, Some(text)) if text.is_valid(row) => (text.value(row).as_bytes(), true),
+                        _ => (&[], false),
+                    };
+                    let hash = hashes[row];
+                    let at = |s: u32| {
+                        let (start, len) = places[s as usize];
+                        &arena[start as usize..start as usize + len as usize]
+                    };
+                    let found = index.find(hash, |s| at(*s) == key && valid[*s as usize] == is_valid).copied();
+                    let slot = match found {
+                        Some(slot) => slot,
+                        None => {
+                            if arena.len() + key.len() > u32::MAX as usize {
+                                return Err(ArrowError::ComputeError("more than 4 GB of key bytes in one operator; raise the parallelism".into()));
+                            }
+                            let slot = give(free, known, hash);
+                            put(places, slot, (arena.len() as u32, key.len() as u32));
+                            put(valid, slot, is_valid);
+                            arena.extend_from_slice(key);
+                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            fresh.push(row as u32);
+                            slot
+                        }
+                    };
+                    slots.push(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the key at `slot`; the slot will be given to another.
+    pub fn remove(&mut self, slot: u32) {
+        if !matches!(self.store, Store::Unit) {
+            let hash = self.hashes[slot as usize];
+            match self.index.find_entry(hash, |s| *s == slot) {
+                Ok(entry) => drop(entry.remove()),
+                Err(_) => panic!("slot {slot} holds no key"),
+            }
+        }
+        self.free.push(slot);
+        if self.index.is_empty()
+            && let Store::Bytes { arena, .. } = &mut self.store
+        {
+            arena.clear();
+        }
+    }
+
+    /// All slots in use, ascending.
+    pub fn slots(&self) -> Vec<u32> {
+        let mut used = vec![true; self.hashes.len()];
+        self.free.iter().for_each(|s| used[*s as usize] = false);
+        (0..self.hashes.len() as u32).filter(|s| used[*s as usize]).collect()
+    }
+
+    /// The keys at `slots` as columns of the table's types.
+    ///
+    /// # Errors
+    /// None that keys entered by [`KeyTable::intern`] can cause.
+    pub fn keys(&self, slots: &[u32]) -> Result<Vec<ArrayRef>, ArrowError> {
+        match &self.store {
+            Store::Unit => Ok(Vec::new()),
+            Store::Ints { values, valid } => {
+                let nulls = slots.iter().any(|s| !valid[*s as usize]).then(|| slots.iter().map(|s| valid[*s as usize]).collect::<NullBuffer>());
+                let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
+                Ok(vec![from_ints(&array, &self.types[0])?])
+            }
+            Store::Bytes { arena, places, valid, converter } => {
+                let key = |s: u32| {
+                    let (start, len) = places[s as usize];
+                    &arena[start as usize..start as usize + len as usize]
+                };
+                match converter {
+                    None => {
+                        // SAFETY: the bytes were taken from a string array.
+                        let text = |s: u32| unsafe { std::str::from_utf8_unchecked(key(s)) };
+                        let array: StringArray = slots.iter().map(|s| valid[*s as usize].then(|| text(*s))).collect();
+                        Ok(vec![Arc::new(array)])
+                    }
+                    Some(converter) => {
+                        let parser = converter.parser();
+                        converter.convert_rows(slots.iter().map(|s| parser.parse(key(*s))))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let store = match &self.store {
+            Store::Unit => 0,
+            Store::Ints { values, valid } => values.capacity() * 8 + valid.capacity(),
+            Store::Bytes { arena, places, valid, .. } => arena.capacity() + places.capacity() * 8 + valid.capacity(),
+        };
+        store + self.index.allocation_size() + self.hashes.capacity() * 8 + self.free.capacity() * 4
+    }
+}
+
+fn give(free: &mut Vec<u32>, hashes: &mut Vec<u64>, hash: u64) -> u32 {
+    match free.pop() {
+        Some(slot) => {
+            hashes[slot as usize] = hash;
+            slot
+        }
+        None => {
+            hashes.push(hash);
+            (hashes.len() - 1) as u32
+        }
+    }
+}
+
+fn put<T: Default + Clone>(column: &mut Vec<T>, slot: u32, value: T) {
+    if column.len() <= slot as usize {
+        column.resize(slot as usize + 1, T::default());
+    }
+    column[slot as usize] = value;
+}
+
+fn is_int(t: &DataType) -> bool {
+    matches!(t, DataType::Int64 | DataType::Int32 | DataType::Int16 | DataType::Int8 | DataType::Date32 | DataType::Timestamp(..) | DataType::Time32(TimeUnit::Millisecond))
+}
+
+/// An integer-like column as 64-bit integers, its memory shared where the width allows.
+fn ints(column: &ArrayRef) -> Result<PrimitiveArray<Int64Type>, ArrowError> {
+    Ok(match column.data_type() {
+        DataType::Int64 => column.as_primitive::<Int64Type>().clone(),
+        DataType::Timestamp(..) => arrow::array::make_array(column.to_data().into_builder().data_type(DataType::Int64).build()?).as_primitive::<Int64Type>().clone(),
+        DataType::Date32 | DataType::Time32(_) => cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
+        _ => cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
+    })
+}
+
+fn from_ints(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    match to {
+        DataType::Date32 | DataType::Time32(_) => cast(&cast(array, &DataType::Int32)?, to),
+        _ => cast(array, to),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Date32Array, TimestampMillisecondArray};
+
+    #[track_caller]
+    fn check(columns: Vec<ArrayRef>, expect: &[u32], fresh: &[u32]) {
+        let mut table = KeyTable::new(columns.iter().map(|c| c.data_type().clone()).collect()).unwrap();
+        let rows = expect.len();
+        let mut out = Slots::default();
+        table.intern(&columns, rows, &mut out).unwrap();
+        assert_eq!((out.slots.as_slice(), out.fresh.as_slice()), (expect, fresh));
+        // The keys come back as they went in, and are found again.
+        let keys = table.keys(&out.slots).unwrap();
+        assert_eq!(keys, columns);
+        let before = out.slots.clone();
+        table.intern(&keys, rows, &mut out).unwrap();
+        assert_eq!((out.slots, out.fresh.len()), (before, 0));
+        // A removed key's slot is given again.
+        if let Some(&slot) = expect.first().filter(|_| !columns.is_empty()) {
+            let size = table.len();
+            table.remove(slot);
+            assert_eq!(table.len(), size - 1);
+            let first: Vec<ArrayRef> = columns.iter().map(|c| c.slice(0, 1)).collect();
+            let mut again = Slots::default();
+            table.intern(&first, 1, &mut again).unwrap();
+            assert_eq!((again.slots.as_slice(), again.fresh.as_slice(), table.len()), (&[slot][..], &[0][..], size));
+        }
+    }
+
+    #[test]
+    fn every_kind_of_key() {
+        check(vec![Arc::new(Int64Array::from(vec![Some(5), Some(7), Some(5), None, Some(0), None]))], &[0, 1, 0, 2, 3, 2], &[0, 1, 3, 4]);
+        check(vec![Arc::new(StringArray::from(vec![Some("a"), Some(""), None, Some("a")]))], &[0, 1, 2, 0], &[0, 1, 2]);
+        check(vec![Arc::new(Date32Array::from(vec![1, 2, 1]))], &[0, 1, 0], &[0, 1]);
+        check(vec![Arc::new(TimestampMillisecondArray::from(vec![1, 2, 1]))], &[0, 1, 0], &[0, 1]);
+        check(
+            vec![Arc::new(StringArray::from(vec![Some("a"), Some("a"), None, Some("a")])), Arc::new(Int64Array::from(vec![1, 2, 1, 1]))],
+            &[0, 1, 2, 0],
+            &[0, 1, 2],
+        );
+        check(vec![], &[0, 0, 0], &[0]);
+    }
+}

@@ -1,0 +1,14 @@
+//! Keyed state: the table of keys, stable hashes, and checkpoints on disk.
+//!
+//! State is columnar: an operator keeps, for each key, a *slot*, and its accumulators are columns
+//! indexed by slot. A snapshot is a handful of [`StateTable`]s, so that a checkpoint is written and
+//! read as Arrow, and divided anew among shards by the hash of the key. What does not live here: the
+//! operators, and when checkpoints happen.
+
+pub mod checkpoint;
+pub mod hash;
+mod key_table;
+mod table;
+
+pub use key_table::{KeyTable, Slots};
+pub use table::{HASH_COLUMN, StateTable};

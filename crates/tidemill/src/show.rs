@@ -1,0 +1,210 @@
+//! What people see: the live line, the summary, rows of a query.
+
+use std::io::{IsTerminal, Write};
+
+use arrow::array::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use tidemill_block::Block;
+use tidemill_format::options::RawOptions;
+use tidemill_format::text::TextFormat;
+use tidemill_runtime::batch::BatchRunner;
+use tidemill_runtime::job::ProgressReport;
+use tidemill_runtime::metrics::Summary;
+use tidemill_runtime::JobError;
+
+use crate::args::Output;
+
+/// The live line of a running job: rewritten in place on a terminal, a line every ten seconds
+/// elsewhere.
+pub struct Live {
+    quiet: bool,
+    terminal: bool,
+    last: (f64, u64),
+    next_line_s: f64,
+    shown: bool,
+}
+
+impl Live {
+    pub fn new(quiet: bool) -> Self {
+        Live { quiet, terminal: std::io::stderr().is_terminal(), last: (0.0, 0), next_line_s: 10.0, shown: false }
+    }
+
+    pub fn show(&mut self, report: &ProgressReport) {
+        if self.quiet {
+            return;
+        }
+        let now = report.elapsed.as_secs_f64();
+        let rate = (report.rows_in - self.last.1) as f64 / (now - self.last.0).max(1e-3);
+        if !self.terminal {
+            if now < self.next_line_s {
+                return;
+            }
+            self.next_line_s = now + 10.0;
+        }
+        self.last = (now, report.rows_in);
+        let watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
+        let dropped = if report.dropped > 0 { format!("  late or bad {}", count(report.dropped)) } else { String::new() };
+        let line = format!(
+            "{:>6.1} s  in {}  out {}  {}/s{watermark}{dropped}  memory {}",
+            now,
+            count(report.rows_in),
+            count(report.rows_out),
+            count(rate as u64),
+            bytes(report.memory)
+        );
+        let mut err = std::io::stderr().lock();
+        let _ = if self.terminal { write!(err, "\r\x1b[2K{line}") } else { writeln!(err, "{line}") };
+        let _ = err.flush();
+        self.shown = true;
+    }
+
+    pub fn end(&self) {
+        if self.terminal && self.shown {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+fn time(ms: i64) -> String {
+    let mut out = Vec::new();
+    tidemill_block::value::write_timestamp(&mut out, ms, arrow::datatypes::TimeUnit::Millisecond, 0);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// 1,234,567 as `1.23 M`.
+pub fn count(n: u64) -> String {
+    match n {
+        0..=99_999 => n.to_string(),
+        100_000..=999_999 => format!("{:.0} k", n as f64 / 1e3),
+        1_000_000..=999_999_999 => format!("{:.2} M", n as f64 / 1e6),
+        _ => format!("{:.2} G", n as f64 / 1e9),
+    }
+}
+
+fn bytes(n: u64) -> String {
+    match n {
+        0..=9_999 => format!("{n} B"),
+        10_000..=9_999_999 => format!("{:.0} KB", n as f64 / 1024.0),
+        _ => format!("{:.1} MB", n as f64 / 1_048_576.0),
+    }
+}
+
+/// The summary at the end of a job.
+pub fn summary(summary: &Summary, resumable: bool) {
+    let mut out = String::new();
+    let how = match (summary.finished, resumable) {
+        (true, _) => "finished",
+        (false, true) => "stopped; the next run goes on from here",
+        (false, false) => "stopped",
+    };
+    out += &format!("{} ({}, parallelism {}): {how}\n", summary.job, summary.mode, summary.parallelism);
+    let sources = summary.nodes.iter().filter(|n| n.name.starts_with("Source") || n.name.starts_with("Sink"));
+    for node in sources {
+        let bad = if node.bad_rows > 0 { format!("  {} unreadable", node.bad_rows) } else { String::new() };
+        out += &format!("  {:<32} {:>12} rows  {:>10}{bad}\n", node.name, node.rows, bytes(node.bytes));
+    }
+    for node in summary.nodes.iter().filter(|n| n.late_rows > 0) {
+        out += &format!("  {:<32} {:>12} rows dropped as late\n", node.name, node.late_rows);
+    }
+    out += &format!(
+        "  {:.2} s, {} rows/s, CPU {:.2} s user {:.2} s system, peak memory {}\n",
+        summary.elapsed_s,
+        count(summary.rows_per_s as u64),
+        summary.user_s,
+        summary.sys_s,
+        bytes(summary.peak_memory_bytes)
+    );
+    let l = summary.latency_ms;
+    if l.max > 0.0 {
+        out += &format!("  latency from arrival to sink: p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms\n", l.p50, l.p99, l.p999, l.max);
+    }
+    if summary.rows_in > 0 && summary.rows_out == 0 && summary.mode == "streaming" {
+        out += "  note: rows came in and none went out; look at the filters, and whether the event-time column and its watermark are what you mean\n";
+    }
+    eprint!("{out}");
+}
+
+/// Rows shown before the rest is only counted.
+const TABLE_ROWS_MAX: usize = 10_000;
+
+/// Runs a query and shows its rows.
+pub fn rows(runner: &BatchRunner, plan: &tidemill_runtime::LogicalPlan, output: Output) -> Result<(), JobError> {
+    let stdout = std::io::stdout();
+    let broken = |e: std::io::Error| JobError::Failed(format!("writing to standard output: {e}"));
+    match output {
+        Output::Table => {
+            let mut batches: Vec<RecordBatch> = Vec::new();
+            let (mut kept, mut all) = (0, 0);
+            runner.query(plan, |batch| {
+                all += batch.num_rows();
+                let take = batch.num_rows().min(TABLE_ROWS_MAX - kept);
+                kept += take;
+                if take > 0 {
+                    batches.push(batch.slice(0, take));
+                }
+                Ok(())
+            })?;
+            let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
+            let mut out = stdout.lock();
+            out.write_all(table(&names, &batches)?.as_bytes()).map_err(broken)?;
+            if all > kept {
+                writeln!(out, "… {} rows in all, {kept} shown", count(all as u64)).map_err(broken)?;
+            }
+            Ok(())
+        }
+        Output::Csv | Output::Json => {
+            let (name, options) = match output {
+                Output::Csv => ("csv", vec![("csv.header".to_string(), "skip".to_string())]),
+                _ => ("json", Vec::new()),
+            };
+            let format = TextFormat::take(name, &mut RawOptions::new("standard output", options))?;
+            let schema = std::sync::Arc::new(plan.schema().as_arrow().clone());
+            let mut encoder = format.encoder(&schema)?;
+            let mut buffer = Vec::new();
+            encoder.begin(&mut buffer);
+            let mut out = stdout.lock();
+            runner.query(plan, |batch| {
+                encoder.encode(&Block::inserts(batch, 0), &mut buffer)?;
+                out.write_all(&buffer).map_err(broken)?;
+                buffer.clear();
+                Ok(())
+            })?;
+            out.write_all(&buffer).map_err(broken)
+        }
+    }
+}
+
+/// Rows as a table with columns as wide as their widest value.
+fn table(names: &[String], batches: &[RecordBatch]) -> Result<String, JobError> {
+    let options = FormatOptions::new().with_null("NULL").with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"));
+    let mut cells: Vec<Vec<String>> = vec![names.to_vec()];
+    let mut right: Vec<bool> = vec![false; names.len()];
+    for batch in batches {
+        let columns = batch
+            .columns()
+            .iter()
+            .map(|c| ArrayFormatter::try_new(c.as_ref(), &options))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| JobError::Failed(e.to_string()))?;
+        batch.columns().iter().enumerate().for_each(|(i, c)| right[i] = c.data_type().is_numeric());
+        for row in 0..batch.num_rows() {
+            cells.push(columns.iter().map(|c| c.value(row).to_string()).collect());
+        }
+    }
+    let widths: Vec<usize> = (0..names.len()).map(|c| cells.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for (number, row) in cells.iter().enumerate() {
+        for (i, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[i] - cell.chars().count());
+            let gap = if i > 0 { "  " } else { "" };
+            out += &if right[i] { format!("{gap}{pad}{cell}") } else { format!("{gap}{cell}{pad}") };
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+        if number == 0 {
+            out += &widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>().join("  ");
+            out.push('\n');
+        }
+    }
+    Ok(out)
+}

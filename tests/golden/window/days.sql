@@ -1,0 +1,16 @@
+-- Windows of a day over TIMESTAMP columns.
+CREATE TABLE orders (
+  id BIGINT,
+  customer STRING,
+  product STRING,
+  amount DOUBLE,
+  quantity INT,
+  ts TIMESTAMP(3),
+  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (window_start TIMESTAMP(3), window_end TIMESTAMP(3), n BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT window_start, window_end, COUNT(*) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end;
