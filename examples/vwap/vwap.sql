@@ -1,15 +1,53 @@
+-- The volume-weighted average price of each symbol over the last 5 minutes, hour and 24 hours, for
+-- every trade, from a CSV file of trades in order of time (at most one second out of order).
+--
+--   tidemill run examples/vwap/vwap.sql -D IN=trades.csv -D OUT=vwap-output
+--
+-- IN may also be a directory, a glob, or compressed (.gz, .zst); OUT gets a directory for each sink.
+
 CREATE TABLE trades (
-  symbol STRING, `time` TIMESTAMP(3), price DOUBLE, size BIGINT, exchange STRING, sale_condition STRING, suspicious INT,
+  symbol STRING,
+  `time` TIMESTAMP(3),
+  price DOUBLE,
+  size BIGINT,
+  exchange STRING,
+  sale_condition STRING,
+  suspicious INT,
   cost AS price * size,
   WATERMARK FOR `time` AS `time` - INTERVAL '1' SECOND
-) WITH ('connector'='filesystem','path'='/tmp/t1/trades.csv','format'='csv');
-CREATE TABLE costs (symbol STRING, `time` TIMESTAMP(3), price DOUBLE, size BIGINT, cost DOUBLE) WITH ('connector'='filesystem','path'='${OUT}/costs','format'='csv');
-CREATE TABLE vwap_5m (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE) WITH ('connector'='filesystem','path'='${OUT}/vwap_5m','format'='csv');
-CREATE TABLE vwap_1h (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE) WITH ('connector'='filesystem','path'='${OUT}/vwap_1h','format'='csv');
-CREATE TABLE vwap_24h (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE) WITH ('connector'='filesystem','path'='${OUT}/vwap_24h','format'='csv');
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${IN}',
+  'format' = 'csv'
+);
+
+CREATE TABLE costs (symbol STRING, `time` TIMESTAMP(3), price DOUBLE, size BIGINT, cost DOUBLE)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/costs', 'format' = 'csv');
+
+CREATE TABLE vwap_5m (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/vwap_5m', 'format' = 'csv');
+
+CREATE TABLE vwap_1h (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/vwap_1h', 'format' = 'csv');
+
+CREATE TABLE vwap_24h (symbol STRING, `time` TIMESTAMP(3), vwap DOUBLE)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/vwap_24h', 'format' = 'csv');
+
+-- One job: the trades are read once and feed all four sinks.
 EXECUTE STATEMENT SET BEGIN
+
 INSERT INTO costs SELECT symbol, `time`, price, size, cost FROM trades;
-INSERT INTO vwap_5m SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING AND CURRENT ROW);
-INSERT INTO vwap_1h SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW);
-INSERT INTO vwap_24h SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '24' HOUR PRECEDING AND CURRENT ROW);
+
+INSERT INTO vwap_5m
+SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades
+WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING AND CURRENT ROW);
+
+INSERT INTO vwap_1h
+SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades
+WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW);
+
+INSERT INTO vwap_24h
+SELECT symbol, `time`, SUM(cost) OVER w / SUM(size) OVER w FROM trades
+WINDOW w AS (PARTITION BY symbol ORDER BY `time` RANGE BETWEEN INTERVAL '24' HOUR PRECEDING AND CURRENT ROW);
+
 END;

@@ -21,6 +21,7 @@ use tidemill_block::{Block, RowKind};
 
 use crate::OperatorError;
 use crate::map::Expr;
+pub(crate) use typed::overflow;
 
 /// An aggregate function call bound to its input's columns.
 #[derive(Clone)]

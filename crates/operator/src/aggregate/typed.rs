@@ -55,8 +55,10 @@ impl<K: Kernel> Typed<K> {
     }
 }
 
-fn overflow(output: &DataType) -> OperatorError {
-    OperatorError::new(format!("a SUM overflows {output}; cast its argument to a wider type, such as DECIMAL(38, 0) or DOUBLE"))
+/// The error of a sum that leaves its type.
+pub(crate) fn overflow(output: &DataType) -> OperatorError {
+    let name = if *output == DataType::Int64 { "BIGINT".to_string() } else { output.to_string() };
+    OperatorError::new(format!("a SUM overflows {name}; cast its argument to a wider type, such as DECIMAL(38, 0) or DOUBLE"))
 }
 
 impl<K: Kernel> Accumulator for Typed<K> {

@@ -39,19 +39,19 @@ pub(super) fn sliding(call: &AggregateCall) -> Result<Box<dyn Sliding>, Operator
     let plain = !call.distinct;
     Ok(match (call.name.as_str(), &input) {
         ("count", _) if plain => Box::new(Count::default()),
-        ("sum", Some(DataType::Int64)) if plain => Box::new(Sum::<Int64Type, i64, Int64Type>::new(output, |s, v| *s = s.wrapping_add(v), |s, v| *s = s.wrapping_sub(v), |s, _| *s)),
+        ("sum", Some(DataType::Int64)) if plain => Box::new(Sum::<Int64Type, i128, Int64Type>::new(output, |s, v| *s += i128::from(v), |s, v| *s -= i128::from(v), |s, _| i64::try_from(*s).ok())),
         ("sum", Some(DataType::Decimal128(..))) if plain => {
-            Box::new(Sum::<Decimal128Type, i128, Decimal128Type>::new(output, |s, v| *s = s.wrapping_add(v), |s, v| *s = s.wrapping_sub(v), |s, _| *s))
+            Box::new(Sum::<Decimal128Type, i128, Decimal128Type>::new(output, |s, v| *s = s.wrapping_add(v), |s, v| *s = s.wrapping_sub(v), |s, _| Some(*s)))
         }
-        ("sum", Some(DataType::Float64)) if plain => Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, _| s.value())),
+        ("sum", Some(DataType::Float64)) if plain => Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, _| Some(s.value()))),
         ("sum", Some(DataType::Float32)) if plain => {
-            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, _| s.value() as f32))
+            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, _| Some(s.value() as f32)))
         }
         ("avg", Some(DataType::Float64)) if plain => {
-            Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, n| s.value() / n as f64))
+            Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, n| Some(s.value() / n as f64)))
         }
         ("avg", Some(DataType::Float32)) if plain => {
-            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, n| (s.value() / n as f64) as f32))
+            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, n| Some((s.value() / n as f64) as f32)))
         }
         ("min" | "max", Some(t)) if extreme(call.name == "max", t, &output).is_some() => extreme(call.name == "max", t, &output).expect("checked"),
         _ => Box::new(Fallback::new(call.clone())?),
@@ -164,12 +164,13 @@ struct Sum<I: ArrowPrimitiveType, S, O: ArrowPrimitiveType> {
     states: Vec<(S, i64)>,
     add: fn(&mut S, I::Native),
     take: fn(&mut S, I::Native),
-    result: fn(&S, i64) -> O::Native,
+    /// `None` on overflow.
+    result: fn(&S, i64) -> Option<O::Native>,
     output: DataType,
 }
 
 impl<I: ArrowPrimitiveType, S: Clone + Default, O: ArrowPrimitiveType> Sum<I, S, O> {
-    fn new(output: DataType, add: fn(&mut S, I::Native), take: fn(&mut S, I::Native), result: fn(&S, i64) -> O::Native) -> Self {
+    fn new(output: DataType, add: fn(&mut S, I::Native), take: fn(&mut S, I::Native), result: fn(&S, i64) -> Option<O::Native>) -> Self {
         Sum { values: Vec::new(), states: Vec::new(), add, take, result, output }
     }
 
@@ -182,7 +183,7 @@ impl<I: ArrowPrimitiveType, S: Clone + Default, O: ArrowPrimitiveType> Sum<I, S,
         }
     }
 
-    fn enter(&mut self, plan: &Plan, slots: usize, column: &PrimitiveArray<I>, mask: Option<&BooleanArray>) -> PrimitiveArray<O> {
+    fn enter(&mut self, plan: &Plan, slots: usize, column: &PrimitiveArray<I>, mask: Option<&BooleanArray>) -> Result<PrimitiveArray<O>, OperatorError> {
         grow(&mut self.values, plan);
         self.states.resize(slots.max(self.states.len()), Default::default());
         let mut answers = Vec::with_capacity(plan.entered.len());
@@ -203,17 +204,21 @@ impl<I: ArrowPrimitiveType, S: Clone + Default, O: ArrowPrimitiveType> Sum<I, S,
             }
             for (_, slot) in &plan.entered[entered..r as usize] {
                 let (state, count) = &self.states[*slot as usize];
-                answers.push((*count != 0).then(|| (self.result)(state, *count)));
+                let answer = (*count != 0).then(|| (self.result)(state, *count));
+                if answer == Some(None) {
+                    return Err(crate::aggregate::overflow(&self.output));
+                }
+                answers.push(answer.flatten());
             }
             (evicted, entered) = (e as usize, r as usize);
         }
-        answers.into_iter().collect::<PrimitiveArray<O>>().with_data_type(self.output.clone())
+        Ok(answers.into_iter().collect::<PrimitiveArray<O>>().with_data_type(self.output.clone()))
     }
 }
 
 impl<I: ArrowPrimitiveType, S: Clone + Default + Send, O: ArrowPrimitiveType> Sliding for Sum<I, S, O> {
     fn run(&mut self, plan: &Plan, slots: usize, values: &[ArrayRef], mask: Option<&BooleanArray>) -> Result<ArrayRef, OperatorError> {
-        Ok(Arc::new(self.enter(plan, slots, values[0].as_primitive::<I>(), mask)))
+        Ok(Arc::new(self.enter(plan, slots, values[0].as_primitive::<I>(), mask)?))
     }
 
     fn evict(&mut self, plan: &Plan) -> Result<(), OperatorError> {
@@ -231,8 +236,7 @@ impl<I: ArrowPrimitiveType, S: Clone + Default + Send, O: ArrowPrimitiveType> Sl
     }
 
     fn load(&mut self, plan: &Plan, slots: usize, columns: &[ArrayRef]) -> Result<(), OperatorError> {
-        self.enter(plan, slots, columns[0].as_primitive::<I>(), None);
-        Ok(())
+        self.enter(plan, slots, columns[0].as_primitive::<I>(), None).map(drop)
     }
 
     fn memory(&self) -> usize {

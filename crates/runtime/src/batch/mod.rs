@@ -78,6 +78,8 @@ impl BatchRunner {
     pub fn query(&self, plan: &LogicalPlan, mut each: impl FnMut(RecordBatch) -> Result<(), JobError>) -> Result<(), JobError> {
         let physical = self.physical(plan)?;
         let context: Arc<TaskContext> = self.state.task_ctx();
+        // Some operators start their tasks while they are set up.
+        let _guard = self.runtime.enter();
         let mut stream = datafusion::physical_plan::execute_stream(physical, context)?;
         loop {
             let next = self.runtime.block_on(stream.next());
@@ -98,6 +100,7 @@ impl BatchRunner {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut sinks: Vec<(String, Vec<Arc<NodeMetrics>>)> = Vec::new();
         let mut pending = Vec::new();
+        let _guard = self.runtime.enter();
         for (number, (table, plan)) in inserts.iter().enumerate() {
             let (sink, _) = connector::sink(table)?;
             // Two inserts into one table: the second must not clear away what the first prepared.

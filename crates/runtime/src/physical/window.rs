@@ -83,13 +83,16 @@ impl Windowed {
         }
         let schema = self.input.schema().clone();
         let column = |i: usize| Expr::Column(Column::from(schema.qualified_field(i)));
-        let time = below.len();
-        below.push(column(self.time).alias(TIME_COLUMN));
-        let mut partition_by = Vec::new();
-        for (n, i) in self.partition_by.iter().enumerate() {
-            partition_by.push(below.len());
-            below.push(column(*i).alias(format!("__key{n}")));
-        }
+        // The time and the session keys must be there below, once.
+        let mut place = |expression: Expr, name: String| match below.iter().position(|b| b.clone().unalias() == expression) {
+            Some(at) => at,
+            None => {
+                below.push(expression.alias(name));
+                below.len() - 1
+            }
+        };
+        let time = place(column(self.time), TIME_COLUMN.to_string());
+        let partition_by = self.partition_by.iter().enumerate().map(|(n, i)| place(column(*i), format!("__key{n}"))).collect();
         let input = LogicalPlan::Projection(Projection::try_new(below, Arc::new(self.input))?);
         Ok(Some(Windowed { input, kind: self.kind, time, partition_by, schema: projection.schema.clone(), origins }))
     }

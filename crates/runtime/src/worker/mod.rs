@@ -284,6 +284,11 @@ impl Worker {
     /// Runs until the coordinator says that it is over; failures are reported as events.
     pub fn run(mut self) {
         self.shared.signals[self.shard].adopt();
+        if self.remaining == 0 {
+            // A job of single nodes leaves the other workers without any.
+            self.finished = true;
+            let _ = self.events.send(Event::Finished);
+        }
         if let Err(e) = self.run_loop() {
             let _ = self.events.send(Event::Failed(e));
         }
@@ -719,6 +724,9 @@ impl Worker {
         self.barrier = id;
         self.snapshot = Some(Snapshot { worker: self.shard, operators: Vec::new(), sources: Vec::new(), sinks: Vec::new() });
         self.remaining_barriers = self.nodes.iter().flatten().count();
+        if self.remaining_barriers == 0 {
+            self.send_snapshot();
+        }
         for at in 0..self.sources.len() {
             let index = self.sources[at];
             if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index]
@@ -729,6 +737,11 @@ impl Worker {
             self.barrier(index, id)?;
         }
         Ok(())
+    }
+
+    fn send_snapshot(&mut self) {
+        let snapshot = self.snapshot.take().expect("a checkpoint has begun");
+        let _ = self.events.send(Event::Snapshot(Box::new(snapshot)));
     }
 
     /// Every channel of a node has the barrier: its state is taken and the barrier passed on.
@@ -765,8 +778,7 @@ impl Worker {
         node.channels.iter_mut().for_each(|c| c.barrier = false);
         self.remaining_barriers -= 1;
         if self.remaining_barriers == 0 {
-            let snapshot = self.snapshot.take().expect("begun");
-            let _ = self.events.send(Event::Snapshot(Box::new(snapshot)));
+            self.send_snapshot();
         }
         let stash = std::mem::take(&mut self.nodes[index].as_mut().expect("as above").stash);
         for (channel, element) in stash {

@@ -1,5 +1,6 @@
 //! What DataFusion's planner asks: which plan a name stands for, which functions there are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -15,6 +16,7 @@ use super::functions::Functions;
 use super::hints::Hints;
 use super::types::FlinkTypes;
 use super::window::FromPlanner;
+use super::with_options;
 use crate::diagnostic::SqlError;
 
 /// Names in `FROM`.
@@ -30,14 +32,14 @@ impl Relations {
         match self.catalog.get(name) {
             Some(Relation::Table { table, .. }) => table_source(table),
             Some(Relation::View(view)) => Ok(Arc::new(CatalogTable::new(view.plan.clone()))),
-            None if looks_like_file(name) => self.file(name),
+            None if looks_like_file(name) => self.file(name, None),
             None => Err(self.catalog.unknown(name)),
         }
     }
 
-    /// A file.
-    pub fn file(&self, path: &str) -> Result<Arc<dyn TableSource>, SqlError> {
-        table_source(&self.files.table(path)?)
+    /// A file, with the options of a hint.
+    pub fn file(&self, path: &str, options: Option<BTreeMap<String, String>>) -> Result<Arc<dyn TableSource>, SqlError> {
+        table_source(&with_options(&self.files.table(path)?, options))
     }
 }
 

@@ -350,9 +350,12 @@ impl Builder<'_> {
         }
         let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
         let schema = unqualified(&schema).map_err(|e| self.planner.error(&e, place))?;
-        let expression = match strategy {
-            WatermarkDraft::Planned(expr) => expr,
-            WatermarkDraft::Sql(sql) => self.planner.expr(&sql, &schema, lines.span(sql.span()).unwrap_or(place))?,
+        let (expression, place) = match strategy {
+            WatermarkDraft::Planned(expr) => (expr, place),
+            WatermarkDraft::Sql(sql) => {
+                let place = lines.span(sql.span()).unwrap_or(place);
+                (self.planner.expr(&sql, &schema, place)?, place)
+            }
         };
         scalar_only(&expression).map_err(|what| SqlError::at(place, format!("the watermark strategy: {what} cannot stand here")))?;
         let data_type = expression.get_type(&schema).map_err(|e| self.planner.error(&e, place))?;

@@ -137,6 +137,13 @@ fn in_our_words(text: &str) -> String {
         let given = rest.rsplit(' ').next().unwrap_or(rest);
         return format!("WHERE needs a BOOLEAN, this is {}", flink_words(given));
     }
+    if text.contains("unique expression names") {
+        let name = text.split(" have the same name").next().and_then(|t| t.rsplit_once(" AS ")).map_or("", |(_, name)| name.split('"').next().unwrap_or(name));
+        return if name.is_empty() { "two columns have the same name: give one another with AS".into() } else { format!("two columns are named {name}") };
+    }
+    if text.starts_with("Fail to find the coerced type") {
+        return "the arguments have no common type: CAST some of them".into();
+    }
     flink_words(text.trim_end_matches('.'))
 }
 
@@ -269,8 +276,8 @@ fn unknown_function(name: &str, functions: &Functions) -> SqlError {
         return SqlError::new(format!("{upper} cannot stand here"))
             .with_help("group windows are written FROM TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '1' MINUTE) … GROUP BY window_start, window_end");
     }
-    if functions.scalar(name).is_some() {
-        return SqlError::new(format!("{upper} is neither an aggregate nor a window function: it has no OVER"));
+    if functions.window(name).is_some() {
+        return SqlError::new(format!("{upper} needs a window")).with_help(format!("write {upper}(…) OVER (PARTITION BY k ORDER BY rt)"));
     }
     let error = SqlError::new(format!("there is no function {upper}"));
     match nearest(name, functions.names()) {

@@ -105,6 +105,9 @@ impl Functions {
             Arc::new(CoreFunctionPlanner::default()),
             Arc::new(NestedFunctionPlanner),
             Arc::new(FieldAccessPlanner),
+            // COUNT(*) and COUNT() become COUNT(1).
+            Arc::new(datafusion_functions_aggregate::planner::AggregateFunctionPlanner),
+            Arc::new(datafusion_functions_window::planner::WindowFunctionPlanner),
         ]
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sqlparser::tokenizer::Location;
+use sqlparser::ast::Ident;
 
 use super::catalog::{Catalog, Relation};
 use crate::ast::{Hint, HintKind};
@@ -38,10 +38,13 @@ impl Hints {
         Ok(Arc::new(Hints { options }))
     }
 
-    /// The options for the table whose name begins at a position.
-    pub fn options_at(&self, at: Location) -> Option<BTreeMap<String, String>> {
+    /// The options for the table whose name begins at a position; a file in quotes has none in the
+    /// tree, it goes by its name.
+    pub fn options_for(&self, name: &Ident) -> Option<BTreeMap<String, String>> {
+        let at = name.span.start;
+        let meant = |hint: &Hint| if at.line == 0 { hint.table == name.value } else { hint.at == at };
         let mut found: Option<BTreeMap<String, String>> = None;
-        for (_, pairs, used) in self.options.iter().filter(|(hint, ..)| hint.at == at && at.line != 0) {
+        for (_, pairs, used) in self.options.iter().filter(|(hint, ..)| meant(hint)) {
             used.store(true, Ordering::Relaxed);
             found.get_or_insert_default().extend(pairs.clone());
         }

@@ -24,7 +24,7 @@ pub(crate) fn plan_insert(planner: &Planner, insert: &Insert) -> Result<InsertPl
     let Relation::Table { table, .. } = relation else {
         return Err(SqlError::new(format!("{name} is a view: it cannot be written")).or_at(place).or_at(Some(insert.span)));
     };
-    let table = with_options(table, first.and_then(|i| planner.hints.options_at(i.span.start)));
+    let table = with_options(table, first.and_then(|i| planner.hints.options_for(i)));
     let query = planner.query(&insert.query, insert.span)?;
     let columns = if insert.columns.is_empty() { None } else { Some(listed_columns(planner, &table, &insert.columns)?) };
     let plan = fit(planner, query, &table, columns.as_deref(), insert.span, &|i| lines.span(item_span(&insert.query, i)?))?;

@@ -35,7 +35,7 @@ use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion_optimizer::analyzer::Analyzer;
 use datafusion_optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion_sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
-use sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, Spanned, Statement as SqlStatement, TableFactor};
+use sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, Statement as SqlStatement, TableFactor};
 use tidemill_plan::Table;
 
 use crate::diagnostic::{LineIndex, Span, SqlError};
@@ -104,7 +104,7 @@ impl Planner {
     pub fn query(&self, query: &Query, span: Span) -> Result<LogicalPlan, SqlError> {
         let lines = self.lines();
         let mut rewritten = Box::new(query.clone());
-        rewrite_sql::query(&mut rewritten, &lines).map_err(|e| e.or_at(Some(span)))?;
+        rewrite_sql::query(&mut rewritten, &lines, &self.functions).map_err(|e| e.or_at(Some(span)))?;
         let context = self.context();
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))
@@ -124,10 +124,10 @@ impl Planner {
     pub fn whole_table(&self, name: &ObjectName, span: Span) -> Result<LogicalPlan, SqlError> {
         let lines = self.lines();
         let context = self.context();
-        let place = lines.span(name.span());
+        let place = window::name_place(name, &lines);
         let quoted = matches!(name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| i.quote_style == Some('\'')));
         let source = if quoted {
-            context.relations.file(&name.0[0].as_ident().map(|i| i.value.clone()).unwrap_or_default())
+            context.relations.file(&catalog::last_part(name), None)
         } else {
             catalog::plain_name(name, &lines).and_then(|name| context.relations.source(&name))
         };
@@ -141,7 +141,7 @@ impl Planner {
     pub fn expr(&self, expr: &SqlExpr, schema: &DFSchema, span: Span) -> Result<Expr, SqlError> {
         let lines = self.lines();
         let mut rewritten = expr.clone();
-        rewrite_sql::expr(&mut rewritten, &lines).map_err(|e| e.or_at(Some(span)))?;
+        rewrite_sql::expr(&mut rewritten, &lines, &self.functions).map_err(|e| e.or_at(Some(span)))?;
         let context = self.context();
         SqlToRel::new_with_options(&context, parser_options())
             .sql_to_expr(rewritten, schema, &mut PlannerContext::new())

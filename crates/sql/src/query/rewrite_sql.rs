@@ -5,23 +5,24 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident,
-    ObjectName, Query, Select, SelectItem, Spanned, TableFactor, TimezoneInfo, Value, VisitMut, VisitorMut,
+    ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor, TimezoneInfo, Value, VisitMut, VisitorMut,
 };
 use sqlparser::tokenizer::Span as TokenSpan;
 
+use super::functions::Functions;
 use super::interval;
 use super::legacy_window;
 use crate::diagnostic::{LineIndex, SqlError};
 use crate::parse::is_table_argument;
 
 /// Rewrites a query.
-pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    result(query.visit(&mut Rewriter { lines }))
+pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>, functions: &Functions) -> Result<(), SqlError> {
+    result(query.visit(&mut Rewriter { lines, functions }))
 }
 
 /// Rewrites an expression.
-pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    result(expr.visit(&mut Rewriter { lines }))
+pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>, functions: &Functions) -> Result<(), SqlError> {
+    result(expr.visit(&mut Rewriter { lines, functions }))
 }
 
 fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
@@ -33,6 +34,7 @@ fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
 
 struct Rewriter<'l> {
     lines: &'l LineIndex<'l>,
+    functions: &'l Functions,
 }
 
 impl VisitorMut for Rewriter<'_> {
@@ -43,6 +45,11 @@ impl VisitorMut for Rewriter<'_> {
             Ok(()) => ControlFlow::Continue(()),
             Err(e) => ControlFlow::Break(Box::new(e)),
         }
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        order_distinct(query);
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
@@ -118,6 +125,10 @@ impl Rewriter<'_> {
         let [part] = function.name.0.as_slice() else { return Ok(()) };
         let Some(ident) = part.as_ident() else { return Ok(()) };
         let (name, span) = (ident.value.to_ascii_uppercase(), ident.span);
+        // DataFusion would pass over the OVER.
+        if function.over.is_some() && self.functions.scalar(&name).is_some() {
+            return Err(SqlError::new(format!("{name} is a function of one row: it has no OVER")).or_at(self.lines.span(span)).with_help("leave OVER out"));
+        }
         let FunctionArguments::List(list) = &mut function.args else { return Ok(()) };
         match name.as_str() {
             // LISTAGG's separator is a comma unless given.
@@ -146,10 +157,32 @@ impl Rewriter<'_> {
     }
 }
 
+/// Of distinct rows, only what is selected can be sorted by: an expression of ORDER BY that is selected
+/// becomes the name of its column.
+fn order_distinct(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_ref() else { return };
+    if select.distinct.is_none() {
+        return;
+    }
+    if let Some(OrderBy { kind: OrderByKind::Expressions(exprs), .. }) = &mut query.order_by {
+        for order in exprs {
+            let selected = select.projection.iter().find_map(|item| match item {
+                SelectItem::ExprWithAlias { expr, alias } if *expr == order.expr => Some(alias.clone()),
+                _ => None,
+            });
+            if let Some(alias) = selected {
+                order.expr = Expr::Identifier(alias);
+            }
+        }
+    }
+}
+
 /// Gives the columns of a select the names that Flink gives them: `EXPR$0`, `EXPR$1` by position for
 /// expressions, the field's for a field of a ROW, `a0` for a second `a`.
 fn name_columns(select: &mut Select) {
     let relations: Vec<String> = select.from.iter().flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation))).filter_map(relation_name).collect();
+    // A `*` brings the columns that are named beside it.
+    let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let mut taken: Vec<String> = Vec::with_capacity(select.projection.len());
     for (i, item) in select.projection.iter_mut().enumerate() {
         let SelectItem::UnnamedExpr(expr) = item else {
@@ -171,7 +204,7 @@ fn name_columns(select: &mut Select) {
         };
         let mut unique = name.clone();
         let mut suffix = 0;
-        while taken.contains(&unique) {
+        while taken.contains(&unique) || (all && own && unique == name) {
             unique = format!("{name}{suffix}");
             suffix += 1;
         }

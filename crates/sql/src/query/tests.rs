@@ -74,114 +74,271 @@ fn fails(script: &str, message: &str, at: &str, help: &str) {
 }
 
 #[test]
-fn look() {
-    for q in [
-        "SELECT * FROM bid",
-        "SELECT bidder, COUNT(*), AVG(price), SUM(price) FROM bid GROUP BY bidder",
-        "SELECT AVG(price) OVER (PARTITION BY bidder ORDER BY rt) FROM bid",
-        "SELECT window_start, w.bidder, MAX(price) FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '10' SECOND)) AS w GROUP BY window_start, window_end, w.bidder",
-        "SELECT bid.auction FROM HOP(TABLE bid, DESCRIPTOR(rt), INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '3' MINUTES)",
-        "SELECT TUMBLE_START(ts, INTERVAL '1' DAY) AS s, TUMBLE_ROWTIME(ts, INTERVAL '1' DAY), symbol, SUM(size) FROM trade AS t WHERE t.price > 1 GROUP BY TUMBLE(ts, INTERVAL '1' DAY), symbol HAVING COUNT(*) > 1",
-        "SELECT SESSION_END(ts, INTERVAL '1' HOUR), symbol, SUM(size) FROM trade WHERE price > 1 GROUP BY SESSION(ts, INTERVAL '1' HOUR), symbol",
-        "SELECT bidder, SUM(price) FROM bid GROUP BY bidder HAVING SUM(price) > 1 ORDER BY SUM(price) DESC",
-        "SELECT price + 1, COUNT(*) FROM bid GROUP BY price + 1",
-        "SELECT DISTINCT price + 1 FROM bid ORDER BY price + 1",
-        "SELECT r.a, b.r.b, b.price, price, 1, 1 FROM bid b",
-        "SELECT auction, t FROM bid LEFT JOIN UNNEST(tags) AS u(t) ON TRUE WHERE u.t = 'a'",
-        "SELECT auction, t FROM bid, UNNEST(tags) AS u(t)",
-        "INSERT INTO two VALUES (1, 'a'), (2, NULL)",
-        "INSERT INTO two SELECT 1, 'a' UNION ALL SELECT price, bidder FROM bid",
-        "SELECT auction FROM bid UNION SELECT size FROM trade",
-        "WITH q AS (SELECT symbol AS s, price FROM trade) SELECT s, MAX(price) FROM q GROUP BY s",
+fn queries() {
+    plan(
+        "SELECT symbol, COUNT(*), AVG(size), SUM(price) FROM trade GROUP BY symbol",
+        "Projection: trade.symbol, count(*) AS EXPR$1, avg(trade.size) AS EXPR$2, sum(trade.price) AS EXPR$3
+           Projection: trade.symbol, count(*), CAST(sum(trade.size) / count(trade.size) AS Int32) AS avg(trade.size), sum(trade.price)
+             Aggregate: groupBy=[[trade.symbol]], aggr=[[count(*), sum(trade.size), count(trade.size), sum(trade.price)]]
+               SubqueryAlias: trade
+                 Watermark: ts AS ts
+                   TableScan: trade",
+    );
+    plan("SELECT AVG(price) AS a FROM trade", "Projection: avg(trade.price) AS a\nAggregate: groupBy=[[]], aggr=[[avg(trade.price)]]");
+    plan(
+        "SELECT AVG(size) OVER w AS a, SUM(size) OVER w AS s FROM trade WINDOW w AS (PARTITION BY symbol ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+        "Projection: avg(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW AS a, sum(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW AS s
+         Projection: trade.symbol, trade.price, trade.size, trade.ts, CAST(sum(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW / count(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW AS Int32) AS avg(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW, sum(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW
+         WindowAggr: windowExpr=[[sum(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW, count(trade.size) PARTITION BY [trade.symbol] ROWS BETWEEN 1 PRECEDING AND CURRENT ROW]]",
+    );
+    plan(
+        "SELECT what FROM prices ORDER BY p LIMIT 3",
+        "Limit: skip=0, fetch=3
+           Projection: prices.what
+             Sort: prices.p ASC NULLS FIRST
+               Projection: prices.what, prices.p
+                 SubqueryAlias: prices
+                   Projection: trade.symbol AS what, trade.price AS p
+                     Projection: trade.symbol, trade.price
+                       Filter: trade.price > Float64(2.5)",
+    );
+    plan("SELECT DISTINCT size + 1 FROM trade ORDER BY size + 1", "Sort: EXPR$0 ASC NULLS FIRST\nDistinct:\nProjection: trade.size + Int64(1) AS EXPR$0");
+    plan("SELECT r.a, b.r.b, b.price, price, 1, 1 FROM bid b", "Projection: get_field(b.r, Utf8(\"a\")) AS a, get_field(b.r, Utf8(\"b\")) AS b, b.price, b.price AS price0, Int64(1) AS EXPR$4, Int64(1) AS EXPR$5");
+    plan("SELECT symbol FROM trade QUALIFY ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts) = 1", "Projection: trade.symbol\nFilter: row_number() PARTITION BY [trade.symbol] ORDER BY [trade.ts ASC NULLS FIRST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW = Int64(1)");
+    plan("SELECT *, price FROM trade", "Projection: trade.symbol, trade.price, trade.size, trade.ts, trade.price AS price0");
+    plan("COPY two TO 'x.csv'", "SubqueryAlias: two\nTableScan: two");
+    plan("SELECT * FROM default_catalog.default_database.two", "Projection: default_catalog.default_database.two.k, default_catalog.default_database.two.s");
+}
+
+#[test]
+fn functions() {
+    plan(
+        "SELECT CAST(size AS STRING), CAST('1' AS INT), TRY_CAST(symbol AS DOUBLE), size || 'x', CAST(size AS BIGINT), CAST(price AS INT), CAST(ts AS TIMESTAMP_LTZ(3)) FROM trade",
+        "Projection: flink_cast_string(trade.size) AS EXPR$0, flink_cast(Utf8(\"1\"), Utf8(\"INT\")) AS EXPR$1, flink_try_cast(trade.symbol, Utf8(\"DOUBLE\")) AS EXPR$2, flink_cast_string(trade.size) || Utf8(\"x\") AS EXPR$3, CAST(trade.size AS Int64) AS EXPR$4, flink_cast(trade.price, Utf8(\"INT\")) AS EXPR$5, flink_cast(trade.ts, Utf8(\"TIMESTAMP_LTZ(3)\")) AS EXPR$6",
+    );
+    plan("SELECT DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-01 00:00:00.123456'", "Projection: flink_cast(Utf8(\"2024-01-01\"), Utf8(\"DATE\")) AS EXPR$0, flink_cast(Utf8(\"2024-01-01 00:00:00\"), Utf8(\"TIMESTAMP(3)\")) AS EXPR$1, flink_cast(Utf8(\"2024-01-01 00:00:00.123456\"), Utf8(\"TIMESTAMP(6)\")) AS EXPR$2");
+    plan(
+        "SELECT EXTRACT(YEAR FROM ts), FLOOR(ts TO HOUR), CEIL(ts TO DAY), SUBSTRING(symbol FROM 2 FOR 3), POSITION('a' IN symbol), FLOOR(price) FROM trade",
+        "Projection: extract(Utf8(\"YEAR\"), trade.ts) AS EXPR$0, floor_time(trade.ts, Utf8(\"HOUR\")) AS EXPR$1, ceil_time(trade.ts, Utf8(\"DAY\")) AS EXPR$2, substr(trade.symbol, Int64(2), Int64(3)) AS EXPR$3, instr(trade.symbol, Utf8(\"a\")) AS EXPR$4, floor(trade.price) AS EXPR$5",
+    );
+    plan("SELECT LISTAGG(symbol), APPROX_COUNT_DISTINCT(size), VARIANCE(price) FROM trade", "Projection: string_agg(trade.symbol,Utf8(\",\")) AS listagg(trade.symbol,Utf8(\",\")) AS EXPR$0, approx_distinct(trade.size) AS approx_count_distinct(trade.size) AS EXPR$1, var(trade.price) AS variance(trade.price) AS EXPR$2");
+    plan("SELECT tags[1], ROW(1, 'a') FROM bid", "Projection: array_element(bid.tags, Int64(1)) AS EXPR$0, named_struct(Utf8(\"f0\"), Int64(1), Utf8(\"f1\"), Utf8(\"a\")) AS EXPR$1");
+}
+
+#[test]
+fn windows() {
+    plan(
+        "SELECT window_start, w.symbol, MAX(price) FROM TABLE(TUMBLE(TABLE trade, DESCRIPTOR(ts), INTERVAL '10' SECOND)) AS w GROUP BY window_start, window_end, w.symbol",
+        "Projection: w.window_start, w.symbol, max(w.price) AS EXPR$2
+           Aggregate: groupBy=[[w.window_start, w.window_end, w.symbol]], aggr=[[max(w.price)]]
+             SubqueryAlias: w
+               Window: Tumble { size: 10000, offset: 0 } ON trade.ts",
+    );
+    plan("SELECT trade.size FROM HOP(TABLE trade, DESCRIPTOR(ts), INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '3' MINUTES)", "Projection: trade.size\nWindow: Hop { slide: 90000, size: 180000, offset: 0 } ON trade.ts");
+    plan(
         "SELECT * FROM TUMBLE(TABLE (SELECT symbol, ts FROM trade), DESCRIPTOR(ts), INTERVAL '1' DAY, -INTERVAL '8' HOUR)",
-        "SELECT * FROM TABLE(CUMULATE(DATA => TABLE trade, TIMECOL => DESCRIPTOR(ts), STEP => INTERVAL '1' HOUR, SIZE => INTERVAL '1' DAY))",
-        "SELECT window_start, window_end, k, SUM(n) FROM (SELECT window_start AS ws, window_time AS wt, symbol AS k, COUNT(*) AS n FROM TUMBLE(TABLE trade, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, window_time, symbol) AS m GROUP BY n",
-        "COPY two TO 'x.csv'",
-        "DESCRIBE bid",
-        "SHOW CREATE TABLE bid",
-        "SHOW CREATE TABLE sink",
-        "EXPLAIN INSERT INTO two SELECT 1, 'a'",
-        "SELECT CAST(price AS STRING), CAST('1' AS INT), TRY_CAST(extra AS DOUBLE), price || 'x', CAST(price AS BIGINT), CAST(ms AS INT), DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00' FROM bid",
-        "SELECT EXTRACT(YEAR FROM rt), FLOOR(rt TO HOUR), SUBSTRING(extra FROM 2 FOR 3), POSITION('a' IN extra), CEIL(price), LISTAGG(extra), r.a, tags[1] FROM bid GROUP BY rt, extra, price, r, tags",
-        "INSERT INTO sink SELECT auction, price, bidder, CAST(rt AS TIMESTAMP(3)) FROM bid",
-        "INSERT INTO sink (v, k) SELECT price, 7 FROM bid",
-        "SELECT * FROM prices",
-        "SELECT b.auction FROM bid b JOIN trade t ON b.bidder = t.symbol AND t.ts BETWEEN CAST(b.rt AS TIMESTAMP(3)) - INTERVAL '1' HOUR AND CAST(b.rt AS TIMESTAMP(3))",
-        "SELECT auction, t FROM bid CROSS JOIN UNNEST(tags) AS u(t)",
-        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts DESC) AS rn FROM trade) WHERE rn = 1",
-        "SELECT symbol FROM trade WHERE price > (SELECT AVG(size) FROM trade) AND symbol IN (SELECT bidder FROM bid)",
-        "CREATE TABLE x WITH ('connector' = 'print') AS SELECT symbol, COUNT(*) AS n FROM trade GROUP BY symbol",
-        "SELECT path FROM (VALUES (1, ROW(1, 'a'))) AS v(path, b)",
-        "SELECT symbol, CURRENT_TIMESTAMP, NOW(), LOCALTIMESTAMP FROM trade ORDER BY symbol LIMIT 3",
-        "SELECT symbol FROM trade QUALIFY ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts) = 1",
-        "SELECT COUNT(DISTINCT symbol) FILTER (WHERE price > 1), STDDEV_POP(price), FIRST_VALUE(symbol), PERCENTILE(price, 0.5), APPROX_COUNT_DISTINCT(symbol) FROM trade",
-    ] {
-        match outcome(&mut session(), q) {
-            Ok(o) => println!("-- {q}\n{}\n", shown(&o)),
-            Err(e) => println!("-- {q}\nERR {e}\n"),
+        "Projection: trade.symbol, trade.ts, window_start, window_end, window_time\nWindow: Tumble { size: 86400000, offset: -28800000 } ON trade.ts",
+    );
+    plan("SELECT 1 AS a FROM SESSION(TABLE trade PARTITION BY symbol, DESCRIPTOR(ts), INTERVAL '1' HOUR)", "Projection: Int64(1) AS a\nWindow: Session { gap: 3600000 } ON trade.ts PARTITION BY trade.symbol");
+}
+
+#[test]
+fn group_windows_of_the_older_form() {
+    plan(
+        "SELECT TUMBLE_START(ts, INTERVAL '1' DAY) AS s, TUMBLE_ROWTIME(ts, INTERVAL '1' DAY), symbol FROM trade AS t WHERE t.price > 1 GROUP BY TUMBLE(ts, INTERVAL '1' DAY), symbol HAVING COUNT(*) > 1",
+        "Projection: t.window_start AS s, t.window_time AS EXPR$1, t.symbol
+           Filter: count(*) > Int64(1)
+             Aggregate: groupBy=[[t.window_start, t.window_end, t.window_time, t.symbol]], aggr=[[count(*)]]
+               Filter: t.price > Int64(1)
+                 SubqueryAlias: t
+                   Window: Tumble { size: 86400000, offset: 0 } ON trade.ts",
+    );
+    // A filter decides which rows make a session.
+    plan(
+        "SELECT SESSION_END(ts, INTERVAL '1' HOUR), SUM(size) FROM trade WHERE price > 1 GROUP BY SESSION(ts, INTERVAL '1' HOUR), symbol",
+        "Projection: trade.window_end AS EXPR$0, sum(trade.size) AS EXPR$1
+           Aggregate: groupBy=[[trade.window_start, trade.window_end, trade.symbol]], aggr=[[sum(trade.size)]]
+             SubqueryAlias: trade
+               Window: Session { gap: 3600000 } ON trade.ts PARTITION BY trade.symbol
+                 Projection: trade.symbol, trade.price, trade.size, trade.ts
+                   Filter: trade.price > Int64(1)",
+    );
+    fails("SELECT HOP_START(ts, INTERVAL '1' DAY, INTERVAL '2' DAY) FROM trade GROUP BY TUMBLE(ts, INTERVAL '1' DAY)", "HOP_START does not have the arguments of the TUMBLE in GROUP BY", "HOP_START", "the same column");
+    fails("SELECT TUMBLE_START(ts, INTERVAL '1' DAY) FROM trade", "TUMBLE_START cannot stand here", "TUMBLE_START", "group windows are written");
+    fails("SELECT 1 FROM trade GROUP BY TUMBLE(ts)", "TUMBLE in GROUP BY takes the time column and 1 INTERVAL literal", "TUMBLE…", "write TUMBLE(rt");
+}
+
+#[test]
+fn unnest_reads_the_left_side() {
+    plan(
+        "SELECT auction, t FROM bid CROSS JOIN UNNEST(tags) AS u(t) WHERE u.t = 'a'",
+        "Projection: bid.auction, u.t
+           Filter: u.t = Utf8(\"a\")
+             Projection: bid.auction, bid.price, bid.bidder, bid.extra, bid.tags, bid.r, bid.ms, bid.rt, t AS t",
+    );
+}
+
+#[test]
+fn inserts() {
+    plan("INSERT INTO sink SELECT auction, ms, bidder, rt FROM bid", "sink\nProjection: bid.auction AS k, CAST(bid.ms AS Int32) AS v, bid.bidder AS s, flink_cast(bid.rt, Utf8(\"TIMESTAMP(3)\")) AS f");
+    plan("INSERT INTO sink (v, k) SELECT size, 7 FROM trade", "sink\nProjection: EXPR$1 AS k, trade.size AS v, CAST(NULL AS Utf8) AS s, CAST(NULL AS Timestamp(ms)) AS f");
+    plan("INSERT INTO two VALUES (1, 'a'), (2, NULL)", "two\nProjection: column1 AS k, column2 AS s");
+    plan("CREATE TABLE x WITH ('connector' = 'print') AS SELECT symbol, COUNT(*) AS n FROM trade GROUP BY symbol", "x\nProjection: trade.symbol AS symbol, n AS n");
+    fails("INSERT INTO sink SELECT 1", "the query gives 1 column, table sink takes 4", "INSERT INTO sink SELECT 1", "the query: EXPR$0 BIGINT; sink: k BIGINT, v INT, s STRING, f TIMESTAMP(3)");
+    fails("INSERT INTO two SELECT 1, price FROM bid", "column s of table two is STRING, the query gives INT (price)", "price", "CAST(price AS STRING)");
+    fails("INSERT INTO sink (v) SELECT 1", "column k of table sink is NOT NULL and gets no value", "INSERT INTO sink (v) SELECT 1", "list it");
+    fails("INSERT INTO sink (k, h) SELECT 1, 'a'", "metadata column h is VIRTUAL: it cannot be written", "h", "");
+    fails("INSERT INTO bid (rt) SELECT 1", "column rt is computed: it cannot be written", "rt", "");
+    fails("INSERT INTO prices SELECT 1", "prices is a view: it cannot be written", "prices", "");
+    let script = "EXECUTE STATEMENT SET BEGIN INSERT INTO two SELECT 1, 'a'; INSERT OVERWRITE two SELECT 2, 'b'; END";
+    let Outcome::Inserts(inserts) = outcome(&mut session(), script).expect("a set") else { panic!("inserts") };
+    assert_eq!(inserts.iter().map(|i| i.overwrite).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(inserts[1].span.text(script), "INSERT OVERWRITE two SELECT 2, 'b'");
+    assert!(inserts.iter().all(|i| i.plan.schema().as_arrow().fields().iter().map(|f| f.data_type()).eq(i.table.sink_schema().fields().iter().map(|f| f.data_type()))));
+}
+
+#[test]
+fn errors_of_names() {
+    fails("SELECT pric FROM bid", "there is no column pric", "pric", "did you mean price?");
+    fails("SELECT BIDDER FROM bid", "there is no column BIDDER", "BIDDER", "case-sensitive");
+    fails("SELECT b.pric FROM bid b", "there is no column pric in b", "b.pric", "price");
+    fails("SELECT x.price FROM bid b", "there is no x in FROM", "x.price", "in FROM there are b");
+    fails("SELECT price FROM bid JOIN trade ON TRUE", "column price is in more than one table of FROM", "price", "t.price");
+    fails("SELECT * FROM bids", "there is no table or view bids", "bids", "did you mean bid?");
+    fails("SELECT * FROM x.bid", "there is no catalog or database x", "x.bid", "one catalog");
+    fails("SELECT nosuchthing(1) FROM bid", "there is no function NOSUCHTHING", "nosuchthing", "functions page");
+    fails("SELECT UPER(bidder) FROM bid", "there is no function UPER", "UPER", "UPPER");
+    fails("SELECT LAG(price) FROM bid", "LAG needs a window", "LAG", "OVER");
+    fails("SELECT UPPER(bidder) OVER (ORDER BY rt) FROM bid", "UPPER is a function of one row: it has no OVER", "UPPER", "leave");
+    fails("SELECT bidder FROM bid GROUP BY 1", "GROUP BY 1: a column cannot be given by its position", "1", "itself");
+    fails("SELECT bidder, price FROM bid GROUP BY bidder", "column price is neither in GROUP BY nor in an aggregate function", "price", "MAX(price)");
+    fails("SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)", "two columns are named a", "SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)", "");
+}
+
+#[test]
+fn errors_of_types() {
+    fails("SELECT SUM(bidder) FROM bid", "SUM does not take STRING", "SUM", "");
+    fails("SELECT bidder + 1 FROM bid", "STRING + BIGINT cannot be computed", "bidder", "");
+    fails("SELECT bidder FROM bid WHERE price", "WHERE needs a BOOLEAN, this is INT", "price", "");
+    fails("SELECT UPPER() FROM bid", "UPPER does not take 0 arguments; it is used as UPPER(text)", "UPPER", "");
+    fails("SELECT CAST(tags AS INT) FROM bid", "ARRAY<STRING> cannot be cast to INT", "SELECT CAST(tags AS INT) FROM bid", "");
+}
+
+#[test]
+fn errors_of_windows() {
+    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rtt), INTERVAL '10' SECOND)", "there is no column rtt", "rtt", "did you mean rt?");
+    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(ms), INTERVAL '10' SECOND)", "TUMBLE: the time column ms must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT", "ms", "TO_TIMESTAMP_LTZ");
+    fails("SELECT * FROM TUMBLE(TABLE bids, DESCRIPTOR(ms), INTERVAL '10' SECOND)", "there is no table or view bids", "bids", "bid");
+    fails("SELECT * FROM HOP(TABLE bid, DESCRIPTOR(rt), INTERVAL '10' SECOND, INTERVAL '5' SECOND)", "HOP: the size of the windows (5 s) must be a multiple of the slide (10 s)", "'5'", "before the size");
+    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' MONTH)", "TUMBLE: the size: months and years have no fixed length; give days", "'1'", "");
+    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '0' SECOND)", "TUMBLE: the size must be at least a millisecond", "'0'", "");
+    let nested = "SELECT * FROM TUMBLE(TABLE (SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' SECOND)), DESCRIPTOR(rt), INTERVAL '10' SECOND)";
+    fails(nested, "TUMBLE: its input has a column window_start already", "TUMBLE(TABLE (…", "rename it");
+}
+
+#[test]
+fn tables() {
+    fails("CREATE TABLE bid (a INT)", "there is a table bid already", "bid", "IF NOT EXISTS");
+    fails("CREATE TABLE t (a INT, b AS a + 1, c AS b + 1)", "computed column c refers to b, which is computed too", "b", "in its place");
+    fails("CREATE TABLE t (aa INT, b AS ab + 1)", "there is no column ab", "ab", "did you mean aa?");
+    fails("CREATE TABLE t (a INT, b AS SUM(a))", "computed column b: an aggregate function cannot stand here", "b AS SUM(a)", "");
+    fails("CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a)", "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is TIMESTAMP(6)", "a", "declare it TIMESTAMP(3)");
+    fails("CREATE TABLE t (a BIGINT, WATERMARK FOR a AS a)", "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT", "a", "rt AS TO_TIMESTAMP_LTZ(a, 3)");
+    fails("CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS 1)", "the watermark strategy must give a timestamp, it gives BIGINT", "1", "INTERVAL '5' SECOND");
+    fails("CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)", "table t has no column b for its primary key", "b", "there are a");
+    fails("CREATE TABLE t (k INT) LIKE two", "the table of LIKE has a physical column k already", "k INT", "leave it out");
+    fails("CREATE TABLE t WITH ('path' = '/b') LIKE trade (INCLUDING OPTIONS)", "the table of LIKE has the option 'path' already", "'path' = '/b'", "OVERWRITING OPTIONS");
+}
+
+#[test]
+fn like_takes_over() {
+    let script = "
+        CREATE TABLE t (extra2 INT, rt AS TO_TIMESTAMP_LTZ(ms, 3)) WITH ('path' = '/b') LIKE bid (OVERWRITING GENERATED EXCLUDING WATERMARKS);
+        SHOW CREATE TABLE t";
+    let Ok(Outcome::ShowCreate(text)) = outcome(&mut session(), script) else { panic!("a statement") };
+    let expect = "CREATE TABLE `t` (
+  `auction` BIGINT,
+  `price` INT,
+  `bidder` STRING,
+  `extra` STRING,
+  `tags` ARRAY<STRING>,
+  `r` ROW<`a` INT, `b` STRING>,
+  `ms` BIGINT,
+  `rt` AS TO_TIMESTAMP_LTZ(ms, 3),
+  `extra2` INT
+) WITH (
+  'connector' = 'datagen',
+  'path' = '/b'
+)";
+    assert_eq!(text, expect);
+    // What is shown can be read again.
+    let mut session = session();
+    let again = format!("{}; SHOW CREATE TABLE t2", expect.replace("`t` (", "`t2` ("));
+    let Ok(Outcome::ShowCreate(text)) = outcome(&mut session, &again) else { panic!("a statement") };
+    assert_eq!(text, expect.replace("`t` (", "`t2` ("));
+}
+
+#[test]
+fn hints_change_a_table_for_one_statement() {
+    use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+    use datafusion_expr::LogicalPlan;
+    use tidemill_plan::catalog::RawTable;
+    let mut session = session();
+    let script = "SELECT * FROM TUMBLE(TABLE trade /*+ OPTIONS('path'='/h') */, DESCRIPTOR(ts), INTERVAL '1' DAY) UNION ALL SELECT *, ts, ts AS b, ts AS c FROM trade";
+    let Ok(Outcome::Query(plan)) = outcome(&mut session, script) else { panic!("a query") };
+    let mut paths = Vec::new();
+    plan.apply(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            paths.push(scan.source.downcast_ref::<RawTable>().expect("a table").table.options["path"].clone());
         }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .expect("walks");
+    assert_eq!(paths, ["/h", "/a"]);
+    assert_eq!(session.table("trade").expect("trade").options["path"], "/a");
+    let Ok(Outcome::Inserts(inserts)) = outcome(&mut session, "INSERT INTO two /*+ OPTIONS('path'='/z') */ SELECT 1, 'a'") else { panic!("an insert") };
+    assert_eq!(inserts[0].table.options["path"], "/z");
+    fails("SELECT * FROM prices /*+ OPTIONS('a'='b') */", "prices is a view: it has no options", "prices", "in the view's query");
+    fails("SELECT /*+ OPTIONS('a'='b') */ * FROM two", "this hint OPTIONS belongs to no table", "/*+ OPTIONS('a'='b') */", "directly behind");
+    fails("SELECT * FROM two /*+ STATE_TTL('two'='1d') */", "the hint STATE_TTL is not supported", "/*+ STATE_TTL('two'='1d') */", "table.exec.state.ttl");
+}
+
+#[test]
+fn files_are_tables() {
+    use arrow::datatypes::DataType;
+    use std::sync::Arc;
+    use tidemill_plan::{Column, ColumnKind, Table};
+    let mut session = session();
+    session.set_file_resolver(Arc::new(|path| match path {
+        "data/*.csv" => Ok(Table {
+            name: path.to_string(),
+            columns: vec![Column { name: "a".into(), data_type: DataType::Int64, nullable: true, kind: ColumnKind::Physical }],
+            watermark: None,
+            primary_key: Vec::new(),
+            options: Default::default(),
+        }),
+        other => Err(format!("{other}: no such file")),
+    }));
+    for from in ["'data/*.csv'", "`data/*.csv`", "(SELECT * FROM 'data/*.csv' AS f)"] {
+        let Outcome::Query(plan) = outcome(&mut session, &format!("SELECT a FROM {from}")).expect(from) else { panic!("a query") };
+        assert_eq!(plan.schema().fields().len(), 1, "{from}");
     }
-    for q in [
-        "SELECT pric FROM bid",
-        "SELECT b.price FROM bid",
-        "SELECT BIDDER FROM bid",
-        "SELECT b.pric FROM bid b",
-        "SELECT * FROM bids",
-        "SELECT * FROM Bid",
-        "SELECT nosuch(1) FROM bid",
-        "SELECT UPER(bidder) FROM bid",
-        "SELECT bidder FROM bid GROUP BY 1",
-        "SELECT bidder, price FROM bid GROUP BY bidder",
-        "SELECT price FROM bid JOIN trade ON TRUE",
-        "SELECT TUMBLE_START(ts, INTERVAL '1' DAY) FROM trade",
-        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rtt), INTERVAL '10' SECOND)",
-        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(ms), INTERVAL '10' SECOND)",
-        "SELECT * FROM TUMBLE(TABLE bids, DESCRIPTOR(ms), INTERVAL '10' SECOND)",
-        "SELECT * FROM HOP(TABLE bid, DESCRIPTOR(rt), INTERVAL '10' SECOND, INTERVAL '5' SECOND)",
-        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' MONTH)",
-        "SELECT SUM(bidder) FROM bid",
-        "SELECT price, price FROM bid",
-        "SELECT bidder FROM bid WHERE bidder > INTERVAL '1' DAY",
-        "SELECT COALESCE(bidder, tags) FROM bid",
-        "SELECT LAG(price) FROM bid",
-        "SELECT UPPER(bidder) OVER (ORDER BY rt) FROM bid",
-        "SELECT REGEXP_EXTRACT(bidder) FROM bid",
-        "SELECT bidder + 1 FROM bid",
-        "SELECT bidder FROM bid WHERE price",
-        "SELECT UPPER() FROM bid",
-        "SELECT COUNT(price, 1, 2) FROM bid",
-        "SELECT price FROM bid WHERE SUM(price) > 1",
-        "SELECT * FROM default_catalog.default_database.bid UNION ALL SELECT 1",
-        "SELECT * FROM x.bid",
-        "SELECT * FROM 'a.csv'",
-        "INSERT INTO sink SELECT 1",
-        "INSERT INTO two SELECT 'a', 'b'",
-        "INSERT INTO sink (v) SELECT 1",
-        "INSERT INTO sink (k, h) SELECT 1, 'a'",
-        "INSERT INTO prices SELECT 1",
-        "CREATE TABLE t (a INT, b AS a + 1, c AS b + 1)",
-        "CREATE TABLE t (a INT, b AS z + 1)",
-        "CREATE TABLE t (a INT, b AS SUM(a))",
-        "CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a)",
-        "CREATE TABLE t (a BIGINT, WATERMARK FOR a AS a)",
-        "CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR b AS a)",
-        "CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS 1)",
-        "CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)",
-        "CREATE TABLE bid (a INT)",
-        "CREATE TABLE t (k INT) LIKE two",
-        "CREATE TABLE t LIKE prices",
-        "DROP VIEW bid",
-        "SET 'table.local-time-zone' = 'Mars'",
-        "SELECT * FROM bid /*+ OPTIONS('a'='b') */ WHERE 1 = 0; SELECT 1; SELECT * FROM (SELECT 1) AS z; SELECT * FROM prices /*+ OPTIONS('a'='b') */",
-        "SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)",
-        "SELECT CAST(tags AS INT) FROM bid",
-        "WITH RECURSIVE q AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM q) SELECT * FROM q",
-        "SELECT * FROM bid WHERE price IN (SELECT price, auction FROM bid)",
-        "SELECT CASE WHEN price THEN 1 ELSE 'a' END FROM bid",
-    ] {
-        match outcome(&mut session(), q) {
-            Ok(o) => println!("-- {q}\nFINE {}\n", shown(&o)),
-            Err(e) => println!("{e}\n"),
-        }
-    }
+    let error = outcome(&mut session, "SELECT * FROM 'x.csv'").expect_err("no file");
+    assert!(error.contains("x.csv: no such file") && error.contains("1:15"), "{error}");
+    assert!(matches!(outcome(&mut session, "COPY 'data/*.csv' TO 'o.parquet' (FORMAT parquet)"), Ok(Outcome::Copy { .. })));
+}
+
+#[test]
+fn settings_and_names() {
+    let mut session = session();
+    let script = "SET 'table.local-time-zone' = 'Asia/Tokyo'; SET 'a' = 'b'; SHOW TABLES";
+    let Ok(Outcome::Tables(names)) = outcome(&mut session, script) else { panic!("names") };
+    assert_eq!(names, ["bid", "prices", "sink", "trade", "two"]);
+    assert_eq!(session.function_settings().time_zone, "Asia/Tokyo");
+    outcome(&mut session, "RESET; DROP VIEW prices; DROP TABLE IF EXISTS nothing; EXPLAIN CREATE TABLE new AS SELECT 1 AS a").expect("fine");
+    assert!(session.settings().is_empty() && session.table("new").is_none());
+    fails("SET 'table.local-time-zone' = 'Mars'", "option 'table.local-time-zone': there is no time zone 'Mars'; give a name such as 'Europe/Berlin' or an offset such as '+02:00'", "SET 'table.local-time-zone' = 'Mars'", "");
+    fails("DROP VIEW bid", "bid is a table, not a view", "bid", "DROP TABLE bid");
+    let Ok(Outcome::Describe(columns)) = outcome(&mut session, "DESCRIBE sink") else { panic!("columns") };
+    assert_eq!((columns[0].key, columns[0].nullable, columns[4].extra.as_str()), (true, false, "METADATA VIRTUAL"));
 }

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion_common::{Column, DFSchema, DataFusionError, Result, TableReference};
 use datafusion_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion_expr::{Expr, Extension, LogicalPlan, LogicalPlanBuilder};
-use sqlparser::ast::{Expr as SqlExpr, Ident, Spanned, TableFactor};
+use sqlparser::ast::{Expr as SqlExpr, Ident, ObjectName, Spanned, TableFactor};
 use tidemill_plan::node::WINDOW_COLUMNS;
 use tidemill_plan::{WindowKind, WindowNode};
 
@@ -19,7 +19,7 @@ use super::hints::Hints;
 use super::interval::interval_ms;
 use super::{table_factor, with_options};
 use crate::ast::{self, TableArg, WindowCall};
-use crate::diagnostic::{LineIndex, SqlError};
+use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::parse::window_call;
 use crate::types::flink_type;
 
@@ -52,7 +52,7 @@ impl RelationPlanner for FromPlanner {
             return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
         }
         let TableFactor::Table { name, alias, version, .. } = &relation else { return Ok(RelationPlanning::Original(Box::new(relation))) };
-        let place = lines.span(name.span());
+        let place = name_place(name, &lines);
         if version.is_some() {
             return Err(external(
                 SqlError::new("FOR SYSTEM_TIME AS OF: temporal joins are not in this version")
@@ -62,8 +62,8 @@ impl RelationPlanner for FromPlanner {
         }
         let first = name.0.first().and_then(|p| p.as_ident());
         let source = if let ([_], Some(Ident { value, quote_style: Some('\''), .. })) = (name.0.as_slice(), first) {
-            self.relations.file(value)
-        } else if let Some(options) = first.and_then(|i| self.hints.options_at(i.span.start)) {
+            self.relations.file(value, first.and_then(|i| self.hints.options_for(i)))
+        } else if let Some(options) = first.and_then(|i| self.hints.options_for(i)) {
             let found = plain_name(name, &lines).map_err(external)?;
             match self.relations.catalog.get(&found) {
                 Some(Relation::Table { table, .. }) => table_source(&with_options(table, Some(options))),
@@ -79,6 +79,14 @@ impl RelationPlanner for FromPlanner {
         let plan = LogicalPlanBuilder::scan(TableReference::bare(last_part(name)), source, None)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
+}
+
+/// The place of a name. A name in single quotes has none in the tree: it is looked for in the text.
+pub(super) fn name_place(name: &ObjectName, lines: &LineIndex<'_>) -> Option<Span> {
+    lines.span(name.span()).or_else(|| {
+        let text = format!("'{}'", last_part(name).replace('\'', "''"));
+        lines.text().find(&text).map(|at| Span::new(at, at + text.len()))
+    })
 }
 
 impl FromPlanner {

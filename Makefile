@@ -1,0 +1,54 @@
+# What one does with this repository. Everything is built in the release profile on purpose: the heavy
+# dependencies (Arrow, DataFusion) are then compiled once and serve demo, tests and benchmarks. What a
+# debug build would check, the tests switch on by the setting debug.check-operators.
+
+CARGO ?= cargo
+DATA  := ../shared/data
+SINKS := costs vwap_5m vwap_1h vwap_24h
+
+.PHONY: help build demo test lint doc bench reference clean-demo
+
+help:
+	@echo "make demo       build, run the VWAP job on a million generated trades, show what it wrote"
+	@echo "make test       all tests"
+	@echo "make lint       formatting and clippy"
+	@echo "make doc        the API documentation, without warnings"
+	@echo "make bench      the benchmarks"
+	@echo "make reference  write docs/reference.md anew"
+
+build:
+	$(CARGO) build --release -p tidemill
+
+demo: build clean-demo
+	@echo
+	$(CARGO) run --release --quiet -p tidemill -- run examples/vwap/demo.sql
+	@for sink in $(SINKS); do \
+	  echo; \
+	  set -- demo-output/$$sink/part-*.csv; \
+	  echo "demo-output/$$sink: $$(cat "$$@" | wc -l) rows in $$# files; the last rows of the first:"; \
+	  tail -n 3 "$$1" | sed 's/^/  /'; \
+	done
+
+clean-demo:
+	rm -rf demo-output
+
+# Some tests run on real trades that are no part of this repository.
+test:
+	@if [ ! -d $(DATA) ]; then echo "note: $(DATA) is missing: the tests that need it will be skipped"; fi
+	$(CARGO) test --workspace --release
+	@if [ ! -d $(DATA) ]; then echo "NOT RUN: the tests on real trades ($(DATA) is missing)"; fi
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+
+# The release profile shares its check of the dependencies with clippy.
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --release
+
+bench: build
+	benches/run.sh
+
+reference:
+	$(CARGO) run --release --quiet -p tidemill -- reference > docs/reference.md.new
+	mv docs/reference.md.new docs/reference.md

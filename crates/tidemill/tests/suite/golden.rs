@@ -1,0 +1,170 @@
+//! Golden jobs: every `.sql` below `tests/golden` gives the rows of its `.expect`, however it is
+//! run: at several block sizes and parallelisms, as a batch, killed and resumed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::harness::{Scratch, finish, fold, root, sink_lines, text, tidemill};
+
+/// A way to run a job.
+struct Variation {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    /// Killed after a checkpoint and resumed, until it gets through.
+    resumed: bool,
+    batch: bool,
+}
+
+const VARIATIONS: &[Variation] = &[
+    Variation { name: "plain", arguments: &[], resumed: false, batch: false },
+    Variation { name: "block size 1", arguments: &["--set", "block.size=1", "--parallelism", "1"], resumed: false, batch: false },
+    Variation { name: "block size 7, parallelism 3", arguments: &["--set", "block.size=7", "--parallelism", "3"], resumed: false, batch: false },
+    Variation { name: "parallelism 1", arguments: &["--parallelism", "1"], resumed: false, batch: false },
+    Variation { name: "killed and resumed", arguments: &["--set", "block.size=3", "--set", "debug.checkpoint-blocks=2"], resumed: true, batch: false },
+    Variation { name: "batch", arguments: &["--set", "execution.runtime-mode=batch"], resumed: false, batch: true },
+];
+
+struct Golden {
+    name: String,
+    path: PathBuf,
+    sql: String,
+    /// Final rows of each sink.
+    expect: BTreeMap<String, Vec<String>>,
+}
+
+fn jobs() -> Vec<Golden> {
+    let base = root().join("tests/golden");
+    let mut found = Vec::new();
+    let mut folders = vec![base.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the golden jobs") {
+            let path = entry.expect("a directory entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "sql") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| {
+            let sql = std::fs::read_to_string(&path).expect("a job");
+            let expect = std::fs::read_to_string(path.with_extension("expect")).unwrap_or_else(|e| panic!("{}: no .expect: {e}", path.display()));
+            let mut sinks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            let mut current = String::new();
+            for line in expect.lines() {
+                match line.strip_prefix("-- sink ") {
+                    Some(name) => {
+                        current = name.trim().to_string();
+                        sinks.entry(current.clone()).or_default();
+                    }
+                    None => sinks.get_mut(&current).expect("a sink line first").push(line.to_string()),
+                }
+            }
+            sinks.values_mut().for_each(|rows| rows.sort());
+            let name = path.strip_prefix(&base).expect("below base").with_extension("").display().to_string();
+            Golden { name, path, sql, expect: sinks }
+        })
+        .collect()
+}
+
+/// Runs a job in a variation; the difference from what is expected, if any.
+fn run(job: &Golden, variation: &Variation) -> Result<(), String> {
+    let scratch = Scratch::new(&job.name.replace('/', "-"));
+    let data = root().join("tests/golden/data");
+    let mut stdout = String::new();
+    for attempt in 0.. {
+        let mut command = tidemill();
+        command.arg("run").arg(&job.path).arg("--quiet").args(["--set", "debug.check-operators=true"]).args(variation.arguments);
+        command.arg("--define").arg(format!("DATA={}", data.display())).arg("--define").arg(format!("OUT={}", scratch.at("out")));
+        if variation.resumed {
+            command.arg("--state-dir").arg(scratch.at("state"));
+            // Each attempt gets one checkpoint further, and runs at another parallelism.
+            command.args(["--set", "debug.abort-after-checkpoints=1", "--parallelism", ["2", "1", "3"][attempt % 3]]);
+            if attempt >= 6 {
+                command.args(["--set", "debug.checkpoint-blocks=1000000"]);
+            }
+        }
+        let output = finish(&mut command);
+        stdout += &String::from_utf8_lossy(&output.stdout);
+        if variation.resumed && output.status.code() == Some(137) {
+            if attempt > 60 {
+                return Err("did not get through in 60 attempts".into());
+            }
+            continue;
+        }
+        if !output.status.success() {
+            return Err(format!("failed ({}):\n{}", output.status, text(&output)));
+        }
+        break;
+    }
+    let printed: Vec<&String> = job.expect.keys().filter(|s| !Path::new(&scratch.at("out")).join(s).exists() && prints(job, s)).collect();
+    for (sink, expect) in &job.expect {
+        let found = if prints(job, sink) {
+            assert!(printed.len() <= 1, "{}: at most one print sink a job", job.name);
+            fold(&stdout)
+        } else {
+            sink_lines(&Path::new(&scratch.at("out")).join(sink))
+        };
+        if found != *expect {
+            return Err(difference(sink, expect, &found));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a sink is a `print` table.
+fn prints(job: &Golden, sink: &str) -> bool {
+    let at = job.sql.find(&format!("TABLE {sink} ")).or_else(|| job.sql.find(&format!("TABLE `{sink}` ")));
+    at.is_some_and(|at| {
+        let statement = &job.sql[at..job.sql[at..].find(';').map_or(job.sql.len(), |e| at + e)];
+        statement.contains("'print'")
+    })
+}
+
+fn difference(sink: &str, expect: &[String], found: &[String]) -> String {
+    let missing: Vec<_> = expect.iter().filter(|r| !found.contains(r)).take(5).collect();
+    let extra: Vec<_> = found.iter().filter(|r| !expect.contains(r)).take(5).collect();
+    format!("sink {sink}: {} rows expected, {} found\n  missing: {missing:#?}\n  extra: {extra:#?}", expect.len(), found.len())
+}
+
+#[test]
+fn golden_jobs() {
+    let only = std::env::var("GOLDEN").unwrap_or_default();
+    let jobs: Vec<Golden> = jobs().into_iter().filter(|j| j.name.contains(&only)).collect();
+    assert!(only.is_empty() || !jobs.is_empty(), "no golden job is called {only:?}");
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let runs = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for variation in VARIATIONS {
+                        let skipped = (variation.batch && job.sql.contains("-- batch: no")) || (variation.resumed && prints_anything(job));
+                        if skipped {
+                            continue;
+                        }
+                        runs.fetch_add(1, Ordering::Relaxed);
+                        if let Err(why) = run(job, variation) {
+                            failures.lock().unwrap().push(format!("{} ({}): {why}", job.name, variation.name));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    println!("{} golden jobs, {} runs, {} failures", jobs.len(), runs.into_inner(), failures.len());
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// A terminal is no transactional sink: after a crash it has seen rows that are printed again.
+fn prints_anything(job: &Golden) -> bool {
+    job.sql.contains("'print'")
+}

@@ -1,0 +1,120 @@
+//! Runs the binary and collects what it wrote.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the crate lies in the repository")
+}
+
+/// A directory of its own for a test; removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("tidemill-test-{}-{number}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        Scratch(dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path below, as text.
+    pub fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Writes a file below and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.0.join(name), content).expect("writing a test's file");
+        self.at(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The command line under test.
+pub fn tidemill() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// Runs a command to its end; one that hangs is killed and fails the test.
+pub fn finish(command: &mut Command) -> Output {
+    let shown = format!("{command:?}");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starting tidemill");
+    let id = child.id() as i32;
+    let (done, watch) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        let hung = watch.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if hung {
+            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+        }
+        hung
+    });
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut errors = child.stderr.take().expect("piped");
+    let reader = std::thread::spawn(move || {
+        let _ = errors.read_to_end(&mut stderr);
+        stderr
+    });
+    let _ = child.stdout.take().expect("piped").read_to_end(&mut stdout);
+    let status = child.wait().expect("waiting for tidemill");
+    let _ = done.send(());
+    assert!(!watchdog.join().expect("the watchdog"), "hung for two minutes: {shown}");
+    Output { status, stdout, stderr: reader.join().expect("the reader") }
+}
+
+/// What a run printed.
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The lines of all part files in a sink's directory, sorted; hidden files are not visible output.
+pub fn sink_lines(dir: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Ok(entries) = std::fs::read_dir(dir) else { return lines };
+    for entry in entries {
+        let path = entry.expect("a directory entry").path();
+        if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.')) {
+            continue;
+        }
+        let content = std::fs::read_to_string(&path).expect("a part file in UTF-8");
+        lines.extend(content.lines().map(str::to_string));
+    }
+    lines.sort();
+    lines
+}
+
+/// Folds a changelog as `print` writes it (`+I[a, 1]`, possibly behind `2> `) to the final rows,
+/// sorted.
+pub fn fold(stdout: &str) -> Vec<String> {
+    let mut rows: BTreeMap<String, i64> = BTreeMap::new();
+    for line in stdout.lines() {
+        let Some(at) = line.find(['+', '-']).filter(|at| line[..*at].is_empty() || line[..*at].ends_with("> ")) else { continue };
+        let (kind, row) = line[at..].split_at(2);
+        let row = row.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or_else(|| panic!("not a row of a changelog: {line:?}"));
+        *rows.entry(row.to_string()).or_default() += if matches!(kind, "+I" | "+U") { 1 } else { -1 };
+    }
+    let mut out = Vec::new();
+    for (row, count) in rows {
+        assert!(count >= 0, "row {row:?} was retracted {} times more than it was there", -count);
+        out.extend(std::iter::repeat_n(row, count as usize));
+    }
+    out.sort();
+    out
+}
