@@ -93,9 +93,7 @@ impl Block {
     /// The rows for which `mask` is true; a null counts as false.
     pub fn filter(&self, mask: &BooleanArray) -> Result<Self, ArrowError> {
         fn pick<T: Copy>(values: &Option<Arc<[T]>>, mask: &BooleanArray) -> Option<Arc<[T]>> {
-            values.as_ref().map(|v| {
-                v.iter().enumerate().filter(|(i, _)| mask.is_valid(*i) && mask.value(*i)).map(|(_, v)| *v).collect()
-            })
+            values.as_ref().map(|v| v.iter().enumerate().filter(|(i, _)| mask.is_valid(*i) && mask.value(*i)).map(|(_, v)| *v).collect())
         }
         Ok(Block {
             batch: filter_record_batch(&self.batch, mask)?,
@@ -124,12 +122,14 @@ impl Block {
             return Ok(one.clone());
         }
         let batch = concat_batches(schema, blocks.iter().map(|b| &b.batch))?;
-        let kinds = blocks.iter().any(|b| b.kinds.is_some()).then(|| {
-            blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.kind(r))).collect::<Vec<_>>().into()
-        });
-        let row_watermarks = blocks.iter().any(|b| b.row_watermarks.is_some()).then(|| {
-            blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into()
-        });
+        let kinds = blocks
+            .iter()
+            .any(|b| b.kinds.is_some())
+            .then(|| blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.kind(r))).collect::<Vec<_>>().into());
+        let row_watermarks = blocks
+            .iter()
+            .any(|b| b.row_watermarks.is_some())
+            .then(|| blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into());
         let arrival_ns = blocks.iter().map(|b| b.arrival_ns).min().unwrap_or(0);
         Ok(Block { batch, kinds, arrival_ns, row_watermarks })
     }

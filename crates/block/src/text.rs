@@ -53,7 +53,9 @@ pub fn parse(schema: &SchemaRef, text: &str) -> Block {
     let arrays: Vec<ArrayRef> = columns
         .into_iter()
         .zip(schema.fields())
-        .map(|(values, field)| cast(&(Arc::new(StringArray::from(values)) as ArrayRef), field.data_type()).expect("values of the column's type"))
+        .map(|(values, field)| {
+            cast(&(Arc::new(StringArray::from(values)) as ArrayRef), field.data_type()).expect("values of the column's type")
+        })
         .collect();
     let batch = RecordBatch::try_new(schema.clone(), arrays).expect("columns of the schema");
     if kinds.iter().all(|k| *k == RowKind::Insert) { Block::inserts(batch, 0) } else { Block::changelog(batch, kinds.into(), 0) }

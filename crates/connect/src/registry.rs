@@ -27,8 +27,15 @@ pub type SourceFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sourc
 pub type SinkFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError>;
 
 /// All connectors, in order of name.
-pub static CONNECTORS: &[&Connector] =
-    &[&blackhole::CONNECTOR, &datagen::CONNECTOR, &filesystem::CONNECTOR, &print::CONNECTOR, &socket::CONNECTOR, &stdio::STDIN, &stdio::STDOUT];
+pub static CONNECTORS: &[&Connector] = &[
+    &blackhole::CONNECTOR,
+    &datagen::CONNECTOR,
+    &filesystem::CONNECTOR,
+    &print::CONNECTOR,
+    &socket::CONNECTOR,
+    &stdio::STDIN,
+    &stdio::STDOUT,
+];
 
 /// The connector called `name`.
 ///

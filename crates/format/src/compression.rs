@@ -97,7 +97,9 @@ impl<R> Checked<R> {
         let (name, produced) = (self.name, self.produced);
         let text = match e.kind() {
             io::ErrorKind::UnexpectedEof => {
-                format!("the {name} stream ends in the middle, after {produced} decompressed bytes: it was cut short or is still being written")
+                format!(
+                    "the {name} stream ends in the middle, after {produced} decompressed bytes: it was cut short or is still being written"
+                )
             }
             _ => format!("the {name} stream is damaged after {produced} decompressed bytes, or is no {name} at all: {e}"),
         };
@@ -237,7 +239,9 @@ mod tests {
 
     #[test]
     fn extensions_name_the_compression() {
-        for (path, expect) in [("a.csv", Compression::None), ("a.csv.GZ", Compression::Gzip), ("d/a.zst", Compression::Zstd), ("gz", Compression::None)] {
+        for (path, expect) in
+            [("a.csv", Compression::None), ("a.csv.GZ", Compression::Gzip), ("d/a.zst", Compression::Zstd), ("gz", Compression::None)]
+        {
             assert_eq!(Compression::from_path(path), expect, "{path}");
         }
     }

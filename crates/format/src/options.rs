@@ -64,9 +64,9 @@ impl RawOptions {
         self.known.push(name);
         match self.left.remove(name) {
             None => Ok(None),
-            Some(text) => T::parse(&text).map(Some).map_err(|why| {
-                FormatError::option(format!("{}: option '{name}' = '{text}': {why}", self.owner))
-            }),
+            Some(text) => {
+                T::parse(&text).map(Some).map_err(|why| FormatError::option(format!("{}: option '{name}' = '{text}': {why}", self.owner)))
+            }
         }
     }
 

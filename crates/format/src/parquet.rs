@@ -137,19 +137,22 @@ impl ParquetFileReader {
             columns.push(if column.data_type() == field.data_type() {
                 column.clone()
             } else {
-                cast_with_options(column, field.data_type(), &strict)
-                    .map_err(|e| failed(&self.path, &format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type())), &e))?
+                cast_with_options(column, field.data_type(), &strict).map_err(|e| {
+                    failed(&self.path, &format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type())), &e)
+                })?
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let out = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|e| failed(&self.path, &place(), &e))?;
+        let out =
+            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|e| failed(&self.path, &place(), &e))?;
         self.rows_read += out.num_rows() as u64;
         Ok(Some(out))
     }
 }
 
 fn open(path: &Path) -> Result<File, FormatError> {
-    File::open(path).map_err(|e| FormatError::Io(std::io::Error::new(e.kind(), format!("cannot open parquet file '{}': {e}", path.display()))))
+    File::open(path)
+        .map_err(|e| FormatError::Io(std::io::Error::new(e.kind(), format!("cannot open parquet file '{}': {e}", path.display()))))
 }
 
 fn failed(path: &Path, what: &str, e: &dyn std::fmt::Display) -> FormatError {
@@ -186,7 +189,8 @@ fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<u
 /// # Errors
 /// The file cannot be read or is no parquet file.
 pub fn schema_of(path: &Path) -> Result<SchemaRef, FormatError> {
-    let metadata = ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    let metadata =
+        ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
     Ok(Arc::new(Schema::new(metadata.schema().fields().iter().map(plain_field).collect::<Vec<_>>())))
 }
 
@@ -195,7 +199,8 @@ pub fn schema_of(path: &Path) -> Result<SchemaRef, FormatError> {
 /// # Errors
 /// The file cannot be read or is no parquet file.
 pub fn row_groups(path: &Path) -> Result<Vec<(u64, u64)>, FormatError> {
-    let metadata = ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    let metadata =
+        ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
     Ok(metadata.metadata().row_groups().iter().map(|g| (g.num_rows().max(0) as u64, g.compressed_size().max(0) as u64)).collect())
 }
 
@@ -297,7 +302,9 @@ mod tests {
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false), Field::new("s", DataType::Utf8, true)]));
         let temp = Temp::new(name);
         let out = Box::new(File::create(&temp.0).unwrap());
-        let mut writer = ParquetFileWriter::new(out, &schema, &options(&[("parquet.row-group.rows", "10"), ("parquet.compression", compression)])).unwrap();
+        let mut writer =
+            ParquetFileWriter::new(out, &schema, &options(&[("parquet.row-group.rows", "10"), ("parquet.compression", compression)]))
+                .unwrap();
         for from in (0..rows).step_by(7) {
             let numbers: Vec<i64> = (from..rows.min(from + 7)).collect();
             let texts: Vec<Option<String>> = numbers.iter().map(|n| (n % 3 > 0).then(|| format!("s{n}"))).collect();
@@ -341,10 +348,10 @@ mod tests {
     fn the_schema_and_what_is_missing() {
         let temp = file("schema", 3, "snappy");
         let held = schema_of(&temp.0).unwrap();
-        assert_eq!(held.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect::<Vec<_>>(), [
-            ("n", DataType::Int64),
-            ("s", DataType::Utf8)
-        ]);
+        assert_eq!(
+            held.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect::<Vec<_>>(),
+            [("n", DataType::Int64), ("s", DataType::Utf8)]
+        );
         let error = |name: &str, data_type: DataType| {
             let declared = Arc::new(Schema::new(vec![Field::new(name, data_type, true)]));
             ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).err().expect("an error").to_string()
@@ -355,6 +362,11 @@ mod tests {
         let declared = Arc::new(Schema::new(vec![Field::new("s", DataType::Timestamp(TimeUnit::Millisecond, None), true)]));
         let mut reader = ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).unwrap();
         assert!(reader.next().unwrap_err().to_string().contains("column 's' as TIMESTAMP(3)"));
-        assert!(schema_of(Path::new("/nowhere/x.parquet")).unwrap_err().to_string().starts_with("cannot open parquet file '/nowhere/x.parquet'"));
+        assert!(
+            schema_of(Path::new("/nowhere/x.parquet"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot open parquet file '/nowhere/x.parquet'")
+        );
     }
 }

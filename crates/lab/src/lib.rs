@@ -84,7 +84,10 @@ impl Bench {
     fn combinations(&self) -> Vec<Vec<String>> {
         let mut all: Vec<Vec<String>> = vec![Vec::new()];
         for vary in &self.vary {
-            all = all.iter().flat_map(|head| vary.values.iter().map(|v| [head.as_slice(), std::slice::from_ref(v)].concat()).collect::<Vec<_>>()).collect();
+            all = all
+                .iter()
+                .flat_map(|head| vary.values.iter().map(|v| [head.as_slice(), std::slice::from_ref(v)].concat()).collect::<Vec<_>>())
+                .collect();
         }
         all
     }
@@ -97,7 +100,13 @@ mod tests {
     #[test]
     fn all_combinations_in_order() {
         let vary = |key: &str, values: &[&str]| Vary { key: key.into(), values: values.iter().map(|s| s.to_string()).collect() };
-        let bench = Bench { job: "j.sql".into(), arguments: vec![], vary: vec![vary("a", &["1", "2"]), vary("b", &["x", "y"])], runs: 1, out: None };
+        let bench = Bench {
+            job: "j.sql".into(),
+            arguments: vec![],
+            vary: vec![vary("a", &["1", "2"]), vary("b", &["x", "y"])],
+            runs: 1,
+            out: None,
+        };
         assert_eq!(bench.combinations(), [["1", "x"], ["1", "y"], ["2", "x"], ["2", "y"]]);
     }
 }

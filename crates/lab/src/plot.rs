@@ -33,8 +33,10 @@ fn draw(out: &mut String, title: &str, keys: &[&str], combinations: &[Combinatio
             None => series.push((name, vec![(x, combination)])),
         }
     }
-    let figures: [(&str, fn(&Combination) -> f64); 2] =
-        [("million rows a second", |c| median(&c.runs, |m| m.rows_per_s) / 1e6), ("CPU seconds", |c| median(&c.runs, |m| m.user_s + m.sys_s))];
+    let figures: [(&str, fn(&Combination) -> f64); 2] = [
+        ("million rows a second", |c| median(&c.runs, |m| m.rows_per_s) / 1e6),
+        ("CPU seconds", |c| median(&c.runs, |m| m.user_s + m.sys_s)),
+    ];
     for (half, (caption, figure)) in halves.iter().zip(figures) {
         let highest = combinations.iter().map(figure).fold(0.0, f64::max).max(1e-9) * 1.1;
         let mut chart = ChartBuilder::on(half)

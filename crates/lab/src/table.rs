@@ -57,7 +57,8 @@ pub(crate) fn text(keys: &[&str], combinations: &[Combination]) -> String {
     let widths: Vec<usize> = (0..rows[0].len()).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{}{cell}", " ".repeat(width - cell.chars().count()))).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{}{cell}", " ".repeat(width - cell.chars().count()))).collect();
         out += &cells.join("  ");
         out.push('\n');
     }

@@ -26,11 +26,18 @@ impl Check {
         for block in blocks {
             let types = |s: &SchemaRef| s.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>();
             if types(&block.schema()) != types(&self.schema) {
-                return Err(OperatorError::new(format!("internal error: emitted {:?}, declared {:?}", types(&block.schema()), types(&self.schema))));
+                return Err(OperatorError::new(format!(
+                    "internal error: emitted {:?}, declared {:?}",
+                    types(&block.schema()),
+                    types(&self.schema)
+                )));
             }
             let Some(kinds) = &block.kinds else { continue };
             for (row, kind) in kinds.iter().enumerate() {
-                if *kind == RowKind::UpdateBefore && kinds.get(row + 1).is_some_and(|next| *next == RowKind::UpdateBefore) && self.inner.name() == "GroupAggregate" {
+                if *kind == RowKind::UpdateBefore
+                    && kinds.get(row + 1).is_some_and(|next| *next == RowKind::UpdateBefore)
+                    && self.inner.name() == "GroupAggregate"
+                {
                     return Err(OperatorError::new(format!("internal error: a -U without its +U at row {row}")));
                 }
             }

@@ -78,7 +78,15 @@ impl GroupAggregate {
 
     /// Emits changes: `before` and `after` are the results, `keys` the keys, a row for each change's
     /// `at`.
-    fn emit(&self, changes: &[Change], keys: &[ArrayRef], before: &[ArrayRef], after: &[ArrayRef], arrival_ns: u64, out: &mut Output) -> Result<(), OperatorError> {
+    fn emit(
+        &self,
+        changes: &[Change],
+        keys: &[ArrayRef],
+        before: &[ArrayRef],
+        after: &[ArrayRef],
+        arrival_ns: u64,
+        out: &mut Output,
+    ) -> Result<(), OperatorError> {
         let same = unchanged(before, after)?;
         let mut kinds = Vec::with_capacity(changes.len() * 2);
         let mut picks: Vec<(usize, usize)> = Vec::with_capacity(changes.len() * 2);
@@ -152,7 +160,12 @@ impl GroupAggregate {
         for (call, accumulator) in self.calls.iter().zip(&mut self.accumulators) {
             let (values, mask) = call.evaluate(block)?;
             before.push(accumulator.values(&slots)?);
-            accumulator.update(&Rows { slots: &self.scratch.slots, values: &values, kinds: block.kinds.as_deref(), mask: mask.as_ref() })?;
+            accumulator.update(&Rows {
+                slots: &self.scratch.slots,
+                values: &values,
+                kinds: block.kinds.as_deref(),
+                mask: mask.as_ref(),
+            })?;
             after.push(accumulator.values(&slots)?);
         }
         for (row, slot) in self.scratch.slots.iter().enumerate() {

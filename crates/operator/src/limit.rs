@@ -30,7 +30,9 @@ impl Operator for Limit {
 
     fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
         if block.kinds.is_some() {
-            return Err(OperatorError::new("LIMIT over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"));
+            return Err(OperatorError::new(
+                "LIMIT over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'",
+            ));
         }
         let rows = block.rows() as u64;
         let from = self.skip.saturating_sub(self.seen).min(rows);

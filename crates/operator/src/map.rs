@@ -34,10 +34,8 @@ impl Map {
 
     /// A filter, if any, then a projection.
     pub fn new(predicate: Option<Expr>, expressions: Vec<Expr>, schema: SchemaRef) -> Self {
-        let picks: Option<Vec<usize>> = expressions
-            .iter()
-            .map(|e| e.downcast_ref::<datafusion_physical_expr::expressions::Column>().map(|c| c.index()))
-            .collect();
+        let picks: Option<Vec<usize>> =
+            expressions.iter().map(|e| e.downcast_ref::<datafusion_physical_expr::expressions::Column>().map(|c| c.index())).collect();
         let project = match picks {
             Some(picks) => Project::Pick(picks, schema),
             None => Project::Compute(expressions, schema),
@@ -64,7 +62,10 @@ impl Map {
             Project::All => return Ok(Some(block)),
             Project::Pick(picks, schema) => (picks.iter().map(|i| block.column(*i).clone()).collect::<Vec<_>>(), schema),
             Project::Compute(expressions, schema) => {
-                let columns = expressions.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+                let columns = expressions
+                    .iter()
+                    .map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?))
+                    .collect::<Result<Vec<_>, OperatorError>>()?;
                 (columns, schema)
             }
         };

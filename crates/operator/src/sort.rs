@@ -49,7 +49,9 @@ impl Operator for Sort {
 
     fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
         if block.kinds.is_some() {
-            return Err(OperatorError::new("ORDER BY over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"));
+            return Err(OperatorError::new(
+                "ORDER BY over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'",
+            ));
         }
         let times = TimeColumn::of(block.column(self.time))?;
         let Some(marks) = block.row_watermarks.clone() else {
@@ -108,6 +110,10 @@ impl Operator for Sort {
     }
 
     fn stats(&self) -> OperatorStats {
-        OperatorStats { entries: self.rows as u64, memory: self.held.iter().map(Block::memory).sum::<usize>() as u64, late_rows: self.late_rows }
+        OperatorStats {
+            entries: self.rows as u64,
+            memory: self.held.iter().map(Block::memory).sum::<usize>() as u64,
+            late_rows: self.late_rows,
+        }
     }
 }

@@ -16,7 +16,10 @@ use crate::float_sum::FloatSum;
 /// `sum` and `avg`: DataFusion's for every type but FLOAT and DOUBLE.
 pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     use datafusion_functions_aggregate::{average::avg_udaf, sum::sum_udaf};
-    [(sum_udaf(), false), (avg_udaf(), true)].into_iter().map(|(inner, average)| Arc::new(AggregateUDF::new_from_impl(Exact { inner, average }))).collect()
+    [(sum_udaf(), false), (avg_udaf(), true)]
+        .into_iter()
+        .map(|(inner, average)| Arc::new(AggregateUDF::new_from_impl(Exact { inner, average })))
+        .collect()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -226,7 +229,11 @@ impl GroupsAccumulator for Groups {
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
         let (average, narrow) = (self.average, self.narrow);
         let results = self.take(emit).into_iter().map(|s| s.result(average));
-        Ok(if narrow { Arc::new(results.map(|r| r.map(|v| v as f32)).collect::<Float32Array>()) } else { Arc::new(results.collect::<Float64Array>()) })
+        Ok(if narrow {
+            Arc::new(results.map(|r| r.map(|v| v as f32)).collect::<Float32Array>())
+        } else {
+            Arc::new(results.collect::<Float64Array>())
+        })
     }
     fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
         Ok(state_columns(&self.take(emit)))

@@ -170,7 +170,10 @@ impl WindowNode {
         let Expr::Column(column) = &time else { return plan_err!("DESCRIPTOR takes a column, not {time}") };
         let time_type = input.schema().field(input.schema().index_of_column(column)?).data_type().clone();
         let DataType::Timestamp(..) = time_type else {
-            return plan_err!("the time column '{}' of a window must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {time_type}", column.name);
+            return plan_err!(
+                "the time column '{}' of a window must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {time_type}",
+                column.name
+            );
         };
         let schema = Arc::new(Self::schema_of(&input, &time_type)?);
         Ok(WindowNode { input, kind, time, partition_by, schema })
@@ -180,8 +183,7 @@ impl WindowNode {
     /// `window_time` keeps the time column's type.
     fn schema_of(input: &LogicalPlan, time_type: &DataType) -> Result<DFSchema> {
         let DataType::Timestamp(unit, _) = time_type else { unreachable!("checked by try_new") };
-        let mut fields: Vec<(Option<TableReference>, Arc<Field>)> =
-            input.schema().iter().map(|(q, f)| (q.cloned(), f.clone())).collect();
+        let mut fields: Vec<(Option<TableReference>, Arc<Field>)> = input.schema().iter().map(|(q, f)| (q.cloned(), f.clone())).collect();
         for name in WINDOW_COLUMNS {
             let data_type = if name == "window_time" { time_type.clone() } else { DataType::Timestamp(*unit, None) };
             fields.push((None, Arc::new(Field::new(name, data_type, false))));

@@ -59,7 +59,10 @@ fn raw(table: &Table) -> RawOptions {
 
 fn common(table: &Table, raw: &mut RawOptions) -> Result<TableOptions, JobError> {
     if table.options.is_empty() {
-        return Err(JobError::usage(format!("table '{}' has no WITH ('connector' = …), so it can be neither read nor written", table.name)));
+        return Err(JobError::usage(format!(
+            "table '{}' has no WITH ('connector' = …), so it can be neither read nor written",
+            table.name
+        )));
     }
     let mut options = TableOptions::take(raw)?;
     let ignore = |key: &str| table.options.get(key).is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));

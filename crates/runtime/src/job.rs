@@ -11,13 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidemill_state::StateTable;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
+use crate::JobError;
 use crate::metrics::{NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
 use crate::worker::source::SplitState;
 use crate::worker::{Event, Shared, Snapshot, Start, Worker};
-use crate::JobError;
 
 /// How a job is run, apart from its settings.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +116,11 @@ impl Job {
             if let Err(panic) = thread.join()
                 && result.is_ok()
             {
-                let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+                let text = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+                    .unwrap_or_default();
                 return Err(JobError::failed(format!("internal error: a worker panicked: {text}")));
             }
         }
@@ -171,11 +175,18 @@ impl Job {
             let splits: Vec<SplitState> = match restored {
                 Some(values) => values
                     .iter()
-                    .map(|v| serde_json::from_value(v.clone()).map_err(|e| JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}", node.name))))
+                    .map(|v| {
+                        serde_json::from_value(v.clone())
+                            .map_err(|e| JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}", node.name)))
+                    })
                     .collect::<Result<_, _>>()?,
                 None => {
                     let width = width(index);
-                    let splits = if spec.unordered && spec.source.bounded() { spec.source.unordered_splits(width) } else { spec.source.splits(width) };
+                    let splits = if spec.unordered && spec.source.bounded() {
+                        spec.source.unordered_splits(width)
+                    } else {
+                        spec.source.splits(width)
+                    };
                     splits.map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?.into_iter().map(SplitState::new).collect()
                 }
             };
@@ -357,7 +368,10 @@ impl Running {
                 continue;
             }
             let known = self.known.entry(index).or_default();
-            let splits = spec.source.splits(self.shared.shards).map_err(|e| JobError::failed(format!("table '{}': looking for new files: {e}", spec.table)))?;
+            let splits = spec
+                .source
+                .splits(self.shared.shards)
+                .map_err(|e| JobError::failed(format!("table '{}': looking for new files: {e}", spec.table)))?;
             found.extend(splits.into_iter().filter(|s| known.insert(s.id.clone())).map(|s| (index, SplitState::new(s))));
         }
         if !found.is_empty() {

@@ -23,7 +23,13 @@ fn section(out: &mut String, title: &str, help: &str, specs: &[OptionSpec]) {
         let default = spec.default.as_deref().map_or("–".to_string(), |d| format!("`{}`", d.replace('|', "\\|")));
         let flink = if spec.flink { "yes" } else { "no" };
         let help = spec.help.replace('\n', " ").replace('|', "\\|");
-        let _ = writeln!(out, "| `{}` | {} | {default} | {flink} | {} |", spec.name, spec.kind.replace('|', "\\|"), help.split_whitespace().collect::<Vec<_>>().join(" "));
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {default} | {flink} | {} |",
+            spec.name,
+            spec.kind.replace('|', "\\|"),
+            help.split_whitespace().collect::<Vec<_>>().join(" ")
+        );
     }
 }
 
@@ -41,12 +47,19 @@ pub fn page() -> String {
             _ => "sink",
         };
         let format = if connector.takes_format { " The options of its format follow its own." } else { "" };
-        section(&mut out, &format!("Connector `{}` ({directions})", connector.name), &format!("{}{format}", connector.help), &(connector.specs)());
+        section(
+            &mut out,
+            &format!("Connector `{}` ({directions})", connector.name),
+            &format!("{}{format}", connector.help),
+            &(connector.specs)(),
+        );
     }
     section(&mut out, "Format `csv`", "Text with delimiters; values have Flink's text forms.", &CsvOptions::specs());
     section(&mut out, "Format `json`", "One JSON object a line.", &JsonOptions::specs());
     section(&mut out, "Format `parquet`", "Columns are found by name.", &ParquetOptions::specs());
-    out.push_str("\n## Functions\n\nDataFusion's functions under Flink's names where they agree, and these:\n\n| function | meaning |\n|---|---|\n");
+    out.push_str(
+        "\n## Functions\n\nDataFusion's functions under Flink's names where they agree, and these:\n\n| function | meaning |\n|---|---|\n",
+    );
     for (usage, help) in tidemill_plan::function::reference() {
         let _ = writeln!(out, "| `{}` | {} |", usage.replace('|', "\\|"), help.replace('|', "\\|"));
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use datafusion_expr::LogicalPlan;
 use tidemill_plan::Table;
 use tidemill_plan::catalog::RawTable;
-use tidemill_sql::{Session, SqlError};
 use tidemill_sql::session::{InsertPlan, Outcome};
+use tidemill_sql::{Session, SqlError};
 
 use crate::batch::BatchRunner;
 use crate::job::ProgressReport;
@@ -117,10 +117,20 @@ impl Script {
     ///
     /// # Errors
     /// What cannot be planned or run.
-    pub fn run(&self, inserts: &[InsertPlan], settings: &Settings, options: &JobOptions, stop: &Stop, progress: impl FnMut(&ProgressReport)) -> Result<Summary, JobError> {
+    pub fn run(
+        &self,
+        inserts: &[InsertPlan],
+        settings: &Settings,
+        options: &JobOptions,
+        stop: &Stop,
+        progress: impl FnMut(&ProgressReport),
+    ) -> Result<Summary, JobError> {
         let name = settings.name.clone().unwrap_or_default();
         if let Some(insert) = inserts.iter().find(|i| i.overwrite) {
-            return Err(JobError::usage(format!("INSERT OVERWRITE {}: not supported yet; remove the target's files first and use INSERT INTO", insert.table.name)));
+            return Err(JobError::usage(format!(
+                "INSERT OVERWRITE {}: not supported yet; remove the target's files first and use INSERT INTO",
+                insert.table.name
+            )));
         }
         if settings.runtime_mode == RuntimeMode::Batch {
             let plans: Vec<_> = inserts.iter().map(|i| (i.table.clone(), i.plan.clone())).collect();
@@ -161,7 +171,8 @@ impl Script {
                 out += &format!("\n== Operators ==\n{}", explain::text(&graph, settings.shards()));
             }
             Outcome::Query(plan) => {
-                out += &format!("== Query ==\n{}\n\n== Batch plan ==\n{}", plan.display_indent(), BatchRunner::new(settings)?.explain(&plan)?);
+                out +=
+                    &format!("== Query ==\n{}\n\n== Batch plan ==\n{}", plan.display_indent(), BatchRunner::new(settings)?.explain(&plan)?);
             }
             other => return Err(JobError::usage(format!("EXPLAIN of {other:?} is not supported"))),
         }
@@ -185,7 +196,9 @@ fn reads_what_is_written(inserts: &[InsertPlan], earlier: &[InsertPlan]) -> bool
                 && let Some(raw) = scan.source.downcast_ref::<RawTable>()
             {
                 let path = |t: &Table| t.options.get("path").cloned();
-                found |= earlier.iter().any(|e| e.table.name == raw.table.name || (path(&raw.table).is_some() && path(&e.table) == path(&raw.table)));
+                found |= earlier
+                    .iter()
+                    .any(|e| e.table.name == raw.table.name || (path(&raw.table).is_some() && path(&e.table) == path(&raw.table)));
             }
             Ok(TreeNodeRecursion::Continue)
         });
@@ -216,7 +229,12 @@ fn copy_target(plan: &LogicalPlan, to: &str, options: &[(String, String)]) -> Re
         .schema()
         .fields()
         .iter()
-        .map(|f| tidemill_plan::Column { name: f.name().clone(), data_type: f.data_type().clone(), nullable: true, kind: tidemill_plan::ColumnKind::Physical })
+        .map(|f| tidemill_plan::Column {
+            name: f.name().clone(),
+            data_type: f.data_type().clone(),
+            nullable: true,
+            kind: tidemill_plan::ColumnKind::Physical,
+        })
         .collect();
     Ok(Table { name: to.to_string(), columns, watermark: None, primary_key: Vec::new(), options: with })
 }

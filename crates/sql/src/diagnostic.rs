@@ -196,10 +196,7 @@ mod tests {
     fn render_points_at_the_place() {
         let script = "SELECT a\nFROM tt\nWHERE x";
         let text = SqlError::at(Span::new(14, 16), "there is no table tt").with_help("did you mean t?").render("job.sql", script, false);
-        assert_eq!(
-            text,
-            "error: there is no table tt\n --> job.sql:2:6\n  |\n2 | FROM tt\n  |      ^^\n  |\n  = help: did you mean t?"
-        );
+        assert_eq!(text, "error: there is no table tt\n --> job.sql:2:6\n  |\n2 | FROM tt\n  |      ^^\n  |\n  = help: did you mean t?");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use sqlparser::ast::{
-    ArrayElemTypeDef, BinaryLength, CharacterLength, DataType as SqlType, ExactNumberInfo, Ident, ObjectName, StructBracketKind, StructField,
-    TimezoneInfo,
+    ArrayElemTypeDef, BinaryLength, CharacterLength, DataType as SqlType, ExactNumberInfo, Ident, ObjectName, StructBracketKind,
+    StructField, TimezoneInfo,
 };
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
@@ -206,7 +206,11 @@ fn parse_time(p: &mut Parser, timestamp: bool) -> Result<SqlType, ParserError> {
         return Ok(timestamp_ltz(precision));
     } else if is(p, &["WITH", "TIME", "ZONE"]) {
         let name = if timestamp { "TIMESTAMP" } else { "TIME" };
-        return Err(fail(at, format!("{name} WITH TIME ZONE is not supported: no zone is stored with a value"), "TIMESTAMP_LTZ(3) is a point in time"));
+        return Err(fail(
+            at,
+            format!("{name} WITH TIME ZONE is not supported: no zone is stored with a value"),
+            "TIMESTAMP_LTZ(3) is a point in time",
+        ));
     }
     Ok(if timestamp { SqlType::Timestamp(precision, TimezoneInfo::None) } else { SqlType::Time(precision, TimezoneInfo::None) })
 }
@@ -228,8 +232,29 @@ fn parse_numbers(p: &mut Parser) -> Result<(Option<u64>, Option<u64>), ParserErr
 
 /// The types that can be written, for messages and suggestions.
 const NAMES: &[&str] = &[
-    "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTES", "CHAR", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER", "MAP", "NUMERIC", "ROW", "SMALLINT",
-    "STRING", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TINYINT", "VARBINARY", "VARCHAR",
+    "ARRAY",
+    "BIGINT",
+    "BINARY",
+    "BOOLEAN",
+    "BYTES",
+    "CHAR",
+    "DATE",
+    "DECIMAL",
+    "DOUBLE",
+    "FLOAT",
+    "INT",
+    "INTEGER",
+    "MAP",
+    "NUMERIC",
+    "ROW",
+    "SMALLINT",
+    "STRING",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMP_LTZ",
+    "TINYINT",
+    "VARBINARY",
+    "VARCHAR",
 ];
 
 /// What Flink calls a type that another database calls so.
@@ -344,7 +369,10 @@ pub fn arrow_type(sql: &SqlType) -> Result<DataType, SqlError> {
             DataType::Binary
         }
         SqlType::Varbinary(length) => {
-            check_length("VARBINARY", length.and_then(|l| if let BinaryLength::IntegerLength { length } = l { Some(length) } else { None }))?;
+            check_length(
+                "VARBINARY",
+                length.and_then(|l| if let BinaryLength::IntegerLength { length } = l { Some(length) } else { None }),
+            )?;
             DataType::Binary
         }
         SqlType::Bytes(None) => DataType::Binary,
@@ -353,12 +381,19 @@ pub fn arrow_type(sql: &SqlType) -> Result<DataType, SqlError> {
             time_unit("TIME", Some(precision.unwrap_or(0)))?;
             DataType::Time32(TimeUnit::Millisecond)
         }
-        SqlType::Timestamp(precision, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => DataType::Timestamp(time_unit("TIMESTAMP", *precision)?, None),
+        SqlType::Timestamp(precision, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            DataType::Timestamp(time_unit("TIMESTAMP", *precision)?, None)
+        }
         SqlType::Custom(name, modifiers) if is_timestamp_ltz(name) => {
             let precision = match modifiers.as_slice() {
                 [] => None,
                 [digits] if digits.parse::<u64>().is_ok() => digits.parse().ok(),
-                _ => return Err(SqlError::new(format!("{TIMESTAMP_LTZ}({}): give one number, the digits of the second", modifiers.join(", ")))),
+                _ => {
+                    return Err(SqlError::new(format!(
+                        "{TIMESTAMP_LTZ}({}): give one number, the digits of the second",
+                        modifiers.join(", ")
+                    )));
+                }
             };
             DataType::Timestamp(time_unit(TIMESTAMP_LTZ, precision)?, Some("UTC".into()))
         }
@@ -404,7 +439,9 @@ pub fn flink_type(data_type: &DataType) -> String {
         DataType::UInt64 => "DECIMAL(20, 0)".into(),
         DataType::Float16 | DataType::Float32 => "FLOAT".into(),
         DataType::Float64 => "DOUBLE".into(),
-        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("DECIMAL({p}, {s})"),
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
+            format!("DECIMAL({p}, {s})")
+        }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "STRING".into(),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTES".into(),
         DataType::FixedSizeBinary(n) => format!("BINARY({n})"),
@@ -430,11 +467,14 @@ pub fn flink_type(data_type: &DataType) -> String {
             format!("ARRAY<{}>", flink_type(f.data_type()))
         }
         DataType::Map(entries, _) => match entries.data_type() {
-            DataType::Struct(fields) if fields.len() == 2 => format!("MAP<{}, {}>", flink_type(fields[0].data_type()), flink_type(fields[1].data_type())),
+            DataType::Struct(fields) if fields.len() == 2 => {
+                format!("MAP<{}, {}>", flink_type(fields[0].data_type()), flink_type(fields[1].data_type()))
+            }
             other => flink_type(other),
         },
         DataType::Struct(fields) => {
-            let fields: Vec<_> = fields.iter().map(|f| format!("`{}` {}", f.name().replace('`', "``"), flink_type(f.data_type()))).collect();
+            let fields: Vec<_> =
+                fields.iter().map(|f| format!("`{}` {}", f.name().replace('`', "``"), flink_type(f.data_type()))).collect();
             format!("ROW<{}>", fields.join(", "))
         }
         DataType::Union(..) => "STRING".into(),

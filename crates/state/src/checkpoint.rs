@@ -83,7 +83,13 @@ impl CheckpointStore {
         fs::create_dir_all(dir).map_err(|e| failed("creating the state directory", dir, e))?;
         let path = dir.join("LOCK");
         let lock = File::create(&path).map_err(|e| failed("creating", &path, e))?;
-        lock.try_lock().map_err(|_| failed("locking the state directory", dir, "another process is using it; stop that job, or give this one a --state-dir of its own"))?;
+        lock.try_lock().map_err(|_| {
+            failed(
+                "locking the state directory",
+                dir,
+                "another process is using it; stop that job, or give this one a --state-dir of its own",
+            )
+        })?;
         Ok(CheckpointStore { dir: dir.to_path_buf(), _lock: lock })
     }
 
@@ -106,9 +112,14 @@ impl CheckpointStore {
         let Some((_, path)) = self.list(false)?.into_iter().next_back() else { return Ok(None) };
         let path = path.join("manifest.json");
         let text = fs::read_to_string(&path).map_err(|e| failed("reading the checkpoint", &path, e))?;
-        let manifest: Manifest = serde_json::from_str(&text).map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged: {e}")))?;
+        let manifest: Manifest =
+            serde_json::from_str(&text).map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged: {e}")))?;
         if manifest.version != VERSION {
-            return Err(failed("reading the checkpoint", &path, format!("it was written by another version (layout {}, this one reads {VERSION})", manifest.version)));
+            return Err(failed(
+                "reading the checkpoint",
+                &path,
+                format!("it was written by another version (layout {}, this one reads {VERSION})", manifest.version),
+            ));
         }
         Ok(Some(manifest))
     }
@@ -122,7 +133,9 @@ impl CheckpointStore {
         let mut states = Vec::new();
         for (name, checksum) in &manifest.files {
             let path = dir.join(name);
-            let damaged = |why: String| failed("restoring the state file", &path, format!("{why}; remove the state directory to start from the beginning"));
+            let damaged = |why: String| {
+                failed("restoring the state file", &path, format!("{why}; remove the state directory to start from the beginning"))
+            };
             let bytes = fs::read(&path).map_err(|e| damaged(e.to_string()))?;
             if hash::bytes(&bytes) != *checksum {
                 return Err(damaged("its checksum does not agree with the manifest".into()));
@@ -167,7 +180,8 @@ impl CheckpointStore {
         };
         let mut write = write;
         let total = write().map_err(|e| {
-            let hint = if e.raw_os_error() == Some(28) { "; free some space on that disk: the previous checkpoint is still valid" } else { "" };
+            let hint =
+                if e.raw_os_error() == Some(28) { "; free some space on that disk: the previous checkpoint is still valid" } else { "" };
             failed("writing the checkpoint", &temporary, format!("{e}{hint}"))
         })?;
         for (id, path) in self.list(true)? {
@@ -279,7 +293,9 @@ mod tests {
         let states = store.load(&manifest).unwrap();
         let rows: usize = states.iter().flat_map(|s| &s.tables).map(|t| t.batch.num_rows()).sum();
         assert_eq!(rows, 4);
-        let divided: usize = (0..3).map(|shard| states.iter().flat_map(|s| &s.tables).map(|t| t.of_shard(shard, 3).unwrap().batch.num_rows()).sum::<usize>()).sum();
+        let divided: usize = (0..3)
+            .map(|shard| states.iter().flat_map(|s| &s.tables).map(|t| t.of_shard(shard, 3).unwrap().batch.num_rows()).sum::<usize>())
+            .sum();
         assert_eq!(divided, 4);
         fs::remove_dir_all(dir).unwrap();
     }

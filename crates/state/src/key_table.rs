@@ -38,8 +38,16 @@ pub struct KeyTable {
 enum Store {
     /// No key columns: a single slot.
     Unit,
-    Ints { values: Vec<i64>, valid: Vec<bool> },
-    Bytes { arena: Vec<u8>, places: Vec<(u32, u32)>, valid: Vec<bool>, converter: Option<RowConverter> },
+    Ints {
+        values: Vec<i64>,
+        valid: Vec<bool>,
+    },
+    Bytes {
+        arena: Vec<u8>,
+        places: Vec<(u32, u32)>,
+        valid: Vec<bool>,
+        converter: Option<RowConverter>,
+    },
 }
 
 impl KeyTable {
@@ -111,7 +119,10 @@ impl KeyTable {
                 for row in 0..rows {
                     let is_valid = nulls.is_none_or(|n| n.is_valid(row));
                     let key = if is_valid { keys[row] } else { 0 };
-                    if is_valid && let Some((k, slot)) = last && k == key {
+                    if is_valid
+                        && let Some((k, slot)) = last
+                        && k == key
+                    {
                         slots.push(slot);
                         continue;
                     }
@@ -153,7 +164,9 @@ impl KeyTable {
                         Some(slot) => slot,
                         None => {
                             if arena.len() + key.len() > u32::MAX as usize {
-                                return Err(ArrowError::ComputeError("more than 4 GB of key bytes in one operator; raise the parallelism".into()));
+                                return Err(ArrowError::ComputeError(
+                                    "more than 4 GB of key bytes in one operator; raise the parallelism".into(),
+                                ));
                             }
                             let slot = give(free, known, hash);
                             put(places, slot, (arena.len() as u32, key.len() as u32));
@@ -203,7 +216,8 @@ impl KeyTable {
         match &self.store {
             Store::Unit => Ok(Vec::new()),
             Store::Ints { values, valid } => {
-                let nulls = slots.iter().any(|s| !valid[*s as usize]).then(|| slots.iter().map(|s| valid[*s as usize]).collect::<NullBuffer>());
+                let nulls =
+                    slots.iter().any(|s| !valid[*s as usize]).then(|| slots.iter().map(|s| valid[*s as usize]).collect::<NullBuffer>());
                 let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
                 Ok(vec![from_ints(&array, &self.types[0])?])
             }
@@ -260,15 +274,28 @@ fn put<T: Default + Clone>(column: &mut Vec<T>, slot: u32, value: T) {
 }
 
 fn is_int(t: &DataType) -> bool {
-    matches!(t, DataType::Int64 | DataType::Int32 | DataType::Int16 | DataType::Int8 | DataType::Date32 | DataType::Timestamp(..) | DataType::Time32(TimeUnit::Millisecond))
+    matches!(
+        t,
+        DataType::Int64
+            | DataType::Int32
+            | DataType::Int16
+            | DataType::Int8
+            | DataType::Date32
+            | DataType::Timestamp(..)
+            | DataType::Time32(TimeUnit::Millisecond)
+    )
 }
 
 /// An integer-like column as 64-bit integers, its memory shared where the width allows.
 fn ints(column: &ArrayRef) -> Result<PrimitiveArray<Int64Type>, ArrowError> {
     Ok(match column.data_type() {
         DataType::Int64 => column.as_primitive::<Int64Type>().clone(),
-        DataType::Timestamp(..) => arrow::array::make_array(column.to_data().into_builder().data_type(DataType::Int64).build()?).as_primitive::<Int64Type>().clone(),
-        DataType::Date32 | DataType::Time32(_) => cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
+        DataType::Timestamp(..) => arrow::array::make_array(column.to_data().into_builder().data_type(DataType::Int64).build()?)
+            .as_primitive::<Int64Type>()
+            .clone(),
+        DataType::Date32 | DataType::Time32(_) => {
+            cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone()
+        }
         _ => cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
     })
 }

@@ -28,5 +28,8 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         arguments.extend(["--parallelism".to_string(), n.to_string()]);
     }
     let bench = Bench { job: args.run.job.clone(), arguments, vary, runs: args.runs.max(1), out: args.out.clone() };
-    bench.run(&mut |line| eprintln!("{line}")).map(|table| print!("{table}")).map_err(|e| Failure { message: format!("error: {e}"), code: 1 })
+    bench
+        .run(&mut |line| eprintln!("{line}"))
+        .map(|table| print!("{table}"))
+        .map_err(|e| Failure { message: format!("error: {e}"), code: 1 })
 }

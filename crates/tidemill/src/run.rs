@@ -157,7 +157,9 @@ pub fn sql(args: &SqlArgs) -> Result<(), Failure> {
         Some(sql) => sql.clone(),
         None => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::usage(format!("reading statements from standard input: {e}")))?;
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|e| Failure::usage(format!("reading statements from standard input: {e}")))?;
             text
         }
     };

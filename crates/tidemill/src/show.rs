@@ -7,10 +7,10 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tidemill_block::Block;
 use tidemill_format::options::RawOptions;
 use tidemill_format::text::TextFormat;
+use tidemill_runtime::JobError;
 use tidemill_runtime::batch::BatchRunner;
 use tidemill_runtime::job::ProgressReport;
 use tidemill_runtime::metrics::Summary;
-use tidemill_runtime::JobError;
 
 use crate::args::Output;
 
@@ -116,7 +116,10 @@ pub fn summary(summary: &Summary, resumable: bool) {
     );
     let l = summary.latency_ms;
     if l.max > 0.0 {
-        out += &format!("  latency from arrival to sink: p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms\n", l.p50, l.p99, l.p999, l.max);
+        out += &format!(
+            "  latency from arrival to sink: p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms\n",
+            l.p50, l.p99, l.p999, l.max
+        );
     }
     if summary.rows_in > 0 && summary.rows_out == 0 && summary.mode == "streaming" {
         out += "  note: rows came in and none went out; look at the filters, and whether the event-time column and its watermark are what you mean\n";

@@ -52,7 +52,10 @@ impl CsvDecoder {
     /// A column type that CSV cannot express, a delimiter outside ASCII.
     pub fn new(options: &CsvOptions, physical: &SchemaRef, projection: &[usize]) -> Result<Self, FormatError> {
         let byte = |c: char, what: &str| {
-            u8::try_from(c).ok().filter(u8::is_ascii).ok_or_else(|| FormatError::option(format!("the {what} '{c}' is not an ASCII character")))
+            u8::try_from(c)
+                .ok()
+                .filter(u8::is_ascii)
+                .ok_or_else(|| FormatError::option(format!("the {what} '{c}' is not an ASCII character")))
         };
         let quote = (!options.disable_quote_character).then(|| byte(options.quote_character, "csv.quote-character")).transpose()?;
         let escape = options.escape_character.map(|c| byte(c, "csv.escape-character")).transpose()?;
@@ -235,7 +238,9 @@ impl Decoder for CsvDecoder {
                 let count = count as usize;
                 let record = records[row];
                 let trailing = count == expected + 1 && self.options.allow_trailing_comma && self.ends_with_delimiter(&record);
-                if (count > expected && !trailing && !self.options.ignore_trailing_unmappable) || (count < expected && self.options.fail_on_missing_columns) {
+                if (count > expected && !trailing && !self.options.ignore_trailing_unmappable)
+                    || (count < expected && self.options.fail_on_missing_columns)
+                {
                     bad.push((row, format!("has {count} fields, the table has {expected} columns")));
                 }
             }
@@ -415,7 +420,12 @@ mod tests {
 
     #[test]
     fn plain_rows() {
-        check(&[], "a,1,2.5,2024-01-02 03:04:05.678\nb,-7,1e3,2024-01-02 00:00:00\r\n", "+I a 1 2.5 2024-01-02T03:04:05.678\n+I b -7 1000.0 2024-01-02T00:00:00", &[]);
+        check(
+            &[],
+            "a,1,2.5,2024-01-02 03:04:05.678\nb,-7,1e3,2024-01-02 00:00:00\r\n",
+            "+I a 1 2.5 2024-01-02T03:04:05.678\n+I b -7 1000.0 2024-01-02T00:00:00",
+            &[],
+        );
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, Time32MillisecondType, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt64Type,
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef,
+    Time32MillisecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt64Type,
 };
 use tidemill_block::{Block, value};
 
@@ -99,8 +100,12 @@ impl Encoder for CsvEncoder {
     }
 
     fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError> {
-        let cells: Vec<(Option<&arrow::buffer::NullBuffer>, Cell<'_>)> =
-            block.batch.columns().iter().map(|column| (column.nulls().filter(|n| n.null_count() > 0), self.cell(column.as_ref()))).collect();
+        let cells: Vec<(Option<&arrow::buffer::NullBuffer>, Cell<'_>)> = block
+            .batch
+            .columns()
+            .iter()
+            .map(|column| (column.nulls().filter(|n| n.null_count() > 0), self.cell(column.as_ref())))
+            .collect();
         for row in 0..block.rows() {
             for (i, (nulls, cell)) in cells.iter().enumerate() {
                 if i > 0 {
@@ -201,9 +206,9 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Decoder;
     use crate::csv::CsvDecoder;
     use crate::options::{OptionSet, RawOptions};
-    use crate::Decoder;
     use arrow::array::{ArrayRef, BinaryArray, Float64Array, RecordBatch, StringArray, TimestampMillisecondArray};
     use std::sync::Arc;
 

@@ -161,7 +161,8 @@ fn sniff_delimiter(sample: &[u8], quote: u8, complete: bool) -> u8 {
             widths.push(cells.len());
         }
         widths.sort_unstable();
-        let Some((share, width)) = widths.chunk_by(|a, b| a == b).map(|c| (c.len() as f64 / widths.len() as f64, c[0])).max_by(|a, b| a.0.total_cmp(&b.0))
+        let Some((share, width)) =
+            widths.chunk_by(|a, b| a == b).map(|c| (c.len() as f64 / widths.len() as f64, c[0])).max_by(|a, b| a.0.total_cmp(&b.0))
         else {
             continue;
         };
@@ -195,7 +196,9 @@ fn has_header(records: &[Vec<Cell>], columns: usize) -> bool {
     let names = first.iter().map(|c| c.text.trim_ascii());
     let mut distinct = HashSet::new();
     let named = names.clone().all(|n| {
-        n.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_' || *b >= 0x80) && n.len() <= 64 && distinct.insert(n.to_ascii_lowercase())
+        n.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_' || *b >= 0x80)
+            && n.len() <= 64
+            && distinct.insert(n.to_ascii_lowercase())
     });
     if below.is_empty() {
         let mut any = Candidates::NEW;

@@ -33,7 +33,9 @@ pub fn infer_json(sample: &[u8], complete: bool) -> Result<SchemaRef, FormatErro
         DataType::Struct(fields) => Ok(Arc::new(Schema::new(fields))),
         _ => Err(FormatError::data(match wrong {
             Some(wrong) => format!("cannot tell the columns: JSON needs one object a line, but {wrong}"),
-            None if sample.trim_ascii().is_empty() => "cannot tell the columns of an empty file; declare them with CREATE TABLE".to_string(),
+            None if sample.trim_ascii().is_empty() => {
+                "cannot tell the columns of an empty file; declare them with CREATE TABLE".to_string()
+            }
             None => "cannot tell the columns: the sample holds no whole object with a field".to_string(),
         })),
     }
@@ -107,9 +109,9 @@ impl Shape {
         match self {
             Shape::Scalar(candidates) => candidates.data_type(),
             Shape::Array(item) => DataType::List(Arc::new(Field::new("item", item.data_type(), true))),
-            Shape::Object(object) if !object.fields.is_empty() => {
-                DataType::Struct(object.fields.into_iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect::<Fields>())
-            }
+            Shape::Object(object) if !object.fields.is_empty() => DataType::Struct(
+                object.fields.into_iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect::<Fields>(),
+            ),
             // An object without fields has no columns; as STRING its text is kept.
             Shape::Null | Shape::Mixed | Shape::Object(_) => DataType::Utf8,
         }
@@ -190,7 +192,10 @@ mod tests {
     #[test]
     fn fields_in_order_of_first_appearance() {
         check("{\"z\":1,\"a\":\"x\"}\n\n{\"a\":null,\"m\":2.5,\"z\":2}\n", "z BIGINT, a STRING, m DOUBLE");
-        check(r#"{"t":"2024-01-01 10:00:00","d":"2024-01-01","n":"12","b":true,"u":null}"#, "t TIMESTAMP(6), d DATE, n STRING, b BOOLEAN, u STRING");
+        check(
+            r#"{"t":"2024-01-01 10:00:00","d":"2024-01-01","n":"12","b":true,"u":null}"#,
+            "t TIMESTAMP(6), d DATE, n STRING, b BOOLEAN, u STRING",
+        );
         check("{\"n\":1}\n{\"n\":1.5}", "n DOUBLE");
         check("{\"n\":1}\n{\"n\":\"one\"}", "n STRING");
         check("{\"n\":18446744073709551615}", "n STRING");
@@ -198,7 +203,10 @@ mod tests {
 
     #[test]
     fn nested_values() {
-        check(r#"{"o":{"x":1,"y":{"k":"v"}},"l":[1,null,2.5],"e":[],"q":{}}"#, "o ROW<x BIGINT, y ROW<k STRING>>, l ARRAY<DOUBLE>, e ARRAY<STRING>, q STRING");
+        check(
+            r#"{"o":{"x":1,"y":{"k":"v"}},"l":[1,null,2.5],"e":[],"q":{}}"#,
+            "o ROW<x BIGINT, y ROW<k STRING>>, l ARRAY<DOUBLE>, e ARRAY<STRING>, q STRING",
+        );
         check("{\"l\":[{\"a\":1}]}\n{\"l\":[{\"b\":true}]}", "l ARRAY<ROW<a BIGINT, b BOOLEAN>>");
         check("{\"m\":[1]}\n{\"m\":{\"a\":1}}\n{\"m\":2}", "m STRING");
     }

@@ -55,7 +55,9 @@ mod tests {
 
     #[test]
     fn known_pairs_both_ways() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("\u{fb}", "w7s=")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("\u{fb}", "w7s=")]
+        {
             let (mut written, mut back) = (Vec::new(), Vec::new());
             write(&mut written, bytes.as_bytes());
             assert_eq!(written, text.as_bytes());

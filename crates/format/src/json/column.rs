@@ -7,12 +7,14 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, ListArray, MapArray, NullBufferBuilder, PrimitiveArray, StringArray, StructArray,
+    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, ListArray, MapArray, NullBufferBuilder, PrimitiveArray, StringArray,
+    StructArray,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, FieldRef, Fields, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, Time32MillisecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    Int64Type, Time32MillisecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType,
 };
 use tidemill_block::value;
 
@@ -148,7 +150,13 @@ impl Column {
             },
             _ => return Err(unsupported()),
         };
-        Ok(Column { path: path.to_string(), expected: type_name(data_type), nullable: field.is_nullable(), nulls: NullBufferBuilder::new(0), values })
+        Ok(Column {
+            path: path.to_string(),
+            expected: type_name(data_type),
+            nullable: field.is_nullable(),
+            nulls: NullBufferBuilder::new(0),
+            values,
+        })
     }
 
     #[inline]

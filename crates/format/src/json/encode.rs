@@ -73,7 +73,9 @@ fn check(path: &str, data_type: &DataType) -> Result<(), FormatError> {
             Struct(kv) if kv.len() == 2 && kv[0].data_type() == &Utf8 => check(&format!("{path}[]"), kv[1].data_type()),
             _ => Err(FormatError::unsupported(format!("column '{path}': the json format needs STRING keys in a MAP"))),
         },
-        other => Err(FormatError::unsupported(format!("column '{path}': the json format cannot write {}; cast it to STRING", type_name(other)))),
+        other => {
+            Err(FormatError::unsupported(format!("column '{path}': the json format cannot write {}; cast it to STRING", type_name(other))))
+        }
     }
 }
 

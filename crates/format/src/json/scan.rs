@@ -114,7 +114,8 @@ impl<'a> Scan<'a> {
             let x = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
             let (quote, slash) = (x ^ (ONES * b'"' as u64), x ^ (ONES * b'\\' as u64));
             // The lowest flag is exact: a borrow reaches only bytes above a true hit.
-            let hits = ((quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash) | (x.wrapping_sub(ONES * 0x20) & !x)) & HIGH;
+            let hits =
+                ((quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash) | (x.wrapping_sub(ONES * 0x20) & !x)) & HIGH;
             if hits != 0 {
                 return at + hits.trailing_zeros() as usize / 8;
             }
@@ -199,9 +200,10 @@ impl<'a> Scan<'a> {
     }
 
     fn hex4(&mut self) -> Result<u32, Fault> {
-        let code = self.bytes.get(self.at..self.at + 4).and_then(|digits| {
-            digits.iter().try_fold(0, |code, d| Some(code << 4 | (*d as char).to_digit(16)?))
-        });
+        let code = self
+            .bytes
+            .get(self.at..self.at + 4)
+            .and_then(|digits| digits.iter().try_fold(0, |code, d| Some(code << 4 | (*d as char).to_digit(16)?)));
         let code = code.ok_or_else(|| self.expected("four hexadecimal digits"))?;
         self.at += 4;
         Ok(code)

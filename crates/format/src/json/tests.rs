@@ -137,7 +137,11 @@ fn values_that_do_not_fit() {
     refuses(List(item(Int32)), "[1,[2]]", "column 'c[]': [2] is not a INT");
     refuses(map(Int64), "{\"a\":1,\"b\":\"x\"}", "column 'c[]': \"x\" is not a BIGINT");
     refuses(Struct(vec![Field::new("x", Int32, true)].into()), "{\"x\":\"u\"}", "column 'c.x': \"u\" is not a INT");
-    refuses(Utf8, "\"a\\ud800\"", "not a JSON object: expected a whole character (this is half of a surrogate pair) but found '\\\\' at byte 8 of the record");
+    refuses(
+        Utf8,
+        "\"a\\ud800\"",
+        "not a JSON object: expected a whole character (this is half of a surrogate pair) but found '\\\\' at byte 8 of the record",
+    );
     refuses(Int64, "007", "not a JSON object: expected a number but found '}' at byte 9 of the record");
     refuses(Int64, "1 2", "not a JSON object: expected ',' or '}' but found '2' at byte 8 of the record");
     refuses(Int64, "1}}", "not a JSON object: expected nothing more but found '}' at byte 8 of the record");
@@ -157,10 +161,13 @@ fn offsets_records_blank_lines_and_bad_bytes() {
         assert_eq!(rows(&outcome), "1; 3; 4");
         assert_eq!((outcome.records, outcome.offset), (5, input.len() as u64));
         let bad: Vec<_> = outcome.bad.iter().map(|b| (b.record, b.offset, b.raw.as_slice(), b.reason.as_str())).collect();
-        assert_eq!(bad, [
-            (1, 16, &b"[1]"[..], "not a JSON object: expected '{' but found '[' at byte 1 of the record"),
-            (2, 20, &b"{\"a\":2,\"x\":\"\xff\"}"[..], "the record is not valid UTF-8")
-        ]);
+        assert_eq!(
+            bad,
+            [
+                (1, 16, &b"[1]"[..], "not a JSON object: expected '{' but found '[' at byte 1 of the record"),
+                (2, 20, &b"{\"a\":2,\"x\":\"\xff\"}"[..], "the record is not valid UTF-8")
+            ]
+        );
     }
 }
 
@@ -195,7 +202,8 @@ fn an_endless_record_is_an_error_behind_the_good_ones() {
 /// Good and bad records in random pieces and batch sizes give what they give at once.
 #[test]
 fn pieces_do_not_matter() {
-    let nested = DataType::Struct(vec![Field::new("x", DataType::Int32, true), Field::new("l", DataType::List(item(DataType::Utf8)), true)].into());
+    let nested =
+        DataType::Struct(vec![Field::new("x", DataType::Int32, true), Field::new("l", DataType::List(item(DataType::Utf8)), true)].into());
     let schema = schema(&[("n", DataType::Int64), ("s", DataType::Utf8), ("o", nested), ("m", map(DataType::Float64))]);
     let lines = [
         r#"{"n":1,"s":"plain","o":{"x":1,"l":["a","b"]},"m":{"k":1.5}}"#,
@@ -268,7 +276,9 @@ fn values_written_as_flink_does() {
 
 #[test]
 fn what_is_written_reads_back() {
-    let nested = DataType::Struct(vec![Field::new("x\"y", DataType::Int32, true), Field::new("l", DataType::List(item(DataType::Utf8)), true)].into());
+    let nested = DataType::Struct(
+        vec![Field::new("x\"y", DataType::Int32, true), Field::new("l", DataType::List(item(DataType::Utf8)), true)].into(),
+    );
     let schema = schema(&[
         ("id", DataType::Int64),
         ("o", nested),

@@ -141,7 +141,8 @@ impl Accumulator for Distinct {
         let counts = values.pop().expect("the counts");
         let counts = counts.as_primitive::<Int64Type>();
         // Each value is taken in as often as it was there.
-        let repeats: UInt32Array = counts.values().iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u32, (*c).max(0) as usize)).collect();
+        let repeats: UInt32Array =
+            counts.values().iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u32, (*c).max(0) as usize)).collect();
         let values = values.iter().map(|v| take(v, &repeats, None)).collect::<Result<Vec<_>, _>>()?;
         let owners: Vec<u32> = repeats.values().iter().map(|i| owners[*i as usize]).collect();
         self.update(&Rows { slots: &owners, values: &values, kinds: None, mask: None })

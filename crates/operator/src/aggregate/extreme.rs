@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::AsArray;
 use arrow::array::{Array, ArrayRef, Int64Array, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Int64Type};
-use arrow::row::{OwnedRow, RowConverter, Row, SortField};
-use arrow::array::AsArray;
+use arrow::row::{OwnedRow, Row, RowConverter, SortField};
 
 use super::{Accumulator, Rows};
 use crate::OperatorError;
@@ -176,7 +176,8 @@ impl RowExtreme {
 
     fn array(&self, rows: &[Option<OwnedRow>]) -> Result<ArrayRef, OperatorError> {
         let present: Vec<Row<'_>> = rows.iter().flatten().map(OwnedRow::row).collect();
-        let dense = if present.is_empty() { arrow::array::new_empty_array(&self.output) } else { self.converter.convert_rows(present)?.remove(0) };
+        let dense =
+            if present.is_empty() { arrow::array::new_empty_array(&self.output) } else { self.converter.convert_rows(present)?.remove(0) };
         let mut next = 0;
         let indices: UInt32Array = rows
             .iter()

@@ -21,7 +21,10 @@ impl Fallback {
     pub fn new(call: AggregateCall, retracts: bool) -> Result<Self, OperatorError> {
         let this = Fallback { call, retracts, slots: Vec::new() };
         if retracts && !this.make()?.supports_retract_batch() {
-            return Err(OperatorError::new(format!("{} over an updating query is not supported: it cannot take a value back", this.call.name.to_uppercase())));
+            return Err(OperatorError::new(format!(
+                "{} over an updating query is not supported: it cannot take a value back",
+                this.call.name.to_uppercase()
+            )));
         }
         Ok(this)
     }

@@ -137,7 +137,8 @@ impl AggregateCall {
     /// A value that an argument cannot compute.
     pub fn evaluate(&self, block: &Block) -> Result<(Vec<ArrayRef>, Option<BooleanArray>), OperatorError> {
         let rows = block.rows();
-        let values = self.arguments.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+        let values =
+            self.arguments.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
         let mask = match &self.filter {
             None => None,
             Some(filter) => {

@@ -142,7 +142,10 @@ impl Frames {
 
     pub fn memory(&self) -> usize {
         let live = size_of::<Live>();
-        self.queue.capacity() * live + self.queues.iter().map(|q| q.capacity() * live + 32).sum::<usize>() + self.counts.capacity() * 4 + self.free.capacity() * 4
+        self.queue.capacity() * live
+            + self.queues.iter().map(|q| q.capacity() * live + 32).sum::<usize>()
+            + self.counts.capacity() * 4
+            + self.free.capacity() * 4
     }
 }
 

@@ -85,7 +85,9 @@ impl Over {
             Frame::Unbounded { peers } => {
                 State::Unbounded { peers, calls: spec.calls.iter().map(|c| accumulator(c, false)).collect::<Result<_, _>>()? }
             }
-            bounded => State::Bounded { frames: Frames::new(bounded), calls: spec.calls.iter().map(sliding::sliding).collect::<Result<_, _>>()? },
+            bounded => {
+                State::Bounded { frames: Frames::new(bounded), calls: spec.calls.iter().map(sliding::sliding).collect::<Result<_, _>>()? }
+            }
         };
         Ok(Over {
             table: KeyTable::new(spec.key_types.clone())?,
@@ -134,7 +136,11 @@ impl Over {
             (all.take(&UInt32Array::from(order))?, all.take(&UInt32Array::from(rest))?)
         };
         // A slice would keep the memory of the whole; what stays is usually little.
-        let rest = if sorted && rest.rows() > 0 && rest.rows() < all.rows() { rest.take(&UInt32Array::from_iter_values(0..rest.rows() as u32))? } else { rest };
+        let rest = if sorted && rest.rows() > 0 && rest.rows() < all.rows() {
+            rest.take(&UInt32Array::from_iter_values(0..rest.rows() as u32))?
+        } else {
+            rest
+        };
         self.hold(rest);
         let mut at = 0;
         while at < ready.rows() {
@@ -153,7 +159,8 @@ impl Over {
 
     fn process(&mut self, block: &Block, out: &mut Output) -> Result<(), OperatorError> {
         let rows = block.rows();
-        let keys = self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+        let keys =
+            self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
         self.table.intern(&keys, rows, &mut self.scratch)?;
         let slots = self.table.capacity();
         let times = TimeColumn::of(block.column(self.spec.time))?.all_ms().expect("checked when the block came");
@@ -217,7 +224,9 @@ impl Operator for Over {
 
     fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
         if block.kinds.is_some() {
-            return Err(OperatorError::new("OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY"));
+            return Err(OperatorError::new(
+                "OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
+            ));
         }
         let times = TimeColumn::of(block.column(self.spec.time))?;
         let Some(times) = times.all_ms() else {
@@ -271,7 +280,8 @@ impl Operator for Over {
         if self.held_rows > 0 {
             let batch = concat_batches(&self.spec.input, self.held.iter().map(|b| &b.batch))?;
             let rows = batch.num_rows();
-            let keys = self.spec.keys.iter().map(|k| Ok(k.evaluate(&batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+            let keys =
+                self.spec.keys.iter().map(|k| Ok(k.evaluate(&batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
             let mut hashes = Vec::new();
             hash::rows(&keys, rows, &mut hashes)?;
             tables.push(StateTable::keyed("held", hashes, batch.columns().to_vec())?);
@@ -319,7 +329,9 @@ impl Operator for Over {
                         rest = &rest[columns..];
                     }
                 }
-                other => return Err(OperatorError::new(format!("the checkpoint has a state table '{other}' that this version does not know"))),
+                other => {
+                    return Err(OperatorError::new(format!("the checkpoint has a state table '{other}' that this version does not know")));
+                }
             }
         }
         if let (State::Bounded { frames, calls }, Some(first)) = (&mut self.state, rows.first()) {
@@ -354,6 +366,10 @@ impl Operator for Over {
             State::Bounded { frames, calls } => (frames.rows(), frames.memory() + calls.iter().map(|c| c.memory()).sum::<usize>()),
             State::Unbounded { calls, .. } => (self.table.len(), calls.iter().map(|c| c.memory()).sum()),
         };
-        OperatorStats { entries: (entries + self.held_rows) as u64, memory: (held + state + self.table.memory()) as u64, late_rows: self.late_rows }
+        OperatorStats {
+            entries: (entries + self.held_rows) as u64,
+            memory: (held + state + self.table.memory()) as u64,
+            late_rows: self.late_rows,
+        }
     }
 }

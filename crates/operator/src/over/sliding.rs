@@ -10,8 +10,8 @@ use datafusion_expr::Accumulator;
 
 use super::frame::Plan;
 use crate::OperatorError;
-use tidemill_plan::float_sum::FloatSum;
 use crate::aggregate::AggregateCall;
+use tidemill_plan::float_sum::FloatSum;
 
 /// The state of one call over all frames.
 pub(super) trait Sliding: Send {
@@ -39,21 +39,42 @@ pub(super) fn sliding(call: &AggregateCall) -> Result<Box<dyn Sliding>, Operator
     let plain = !call.distinct;
     Ok(match (call.name.as_str(), &input) {
         ("count", _) if plain => Box::new(Count::default()),
-        ("sum", Some(DataType::Int64)) if plain => Box::new(Sum::<Int64Type, i128, Int64Type>::new(output, |s, v| *s += i128::from(v), |s, v| *s -= i128::from(v), |s, _| i64::try_from(*s).ok())),
-        ("sum", Some(DataType::Decimal128(..))) if plain => {
-            Box::new(Sum::<Decimal128Type, i128, Decimal128Type>::new(output, |s, v| *s = s.wrapping_add(v), |s, v| *s = s.wrapping_sub(v), |s, _| Some(*s)))
+        ("sum", Some(DataType::Int64)) if plain => Box::new(Sum::<Int64Type, i128, Int64Type>::new(
+            output,
+            |s, v| *s += i128::from(v),
+            |s, v| *s -= i128::from(v),
+            |s, _| i64::try_from(*s).ok(),
+        )),
+        ("sum", Some(DataType::Decimal128(..))) if plain => Box::new(Sum::<Decimal128Type, i128, Decimal128Type>::new(
+            output,
+            |s, v| *s = s.wrapping_add(v),
+            |s, v| *s = s.wrapping_sub(v),
+            |s, _| Some(*s),
+        )),
+        ("sum", Some(DataType::Float64)) if plain => {
+            Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, _| Some(s.value())))
         }
-        ("sum", Some(DataType::Float64)) if plain => Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, _| Some(s.value()))),
-        ("sum", Some(DataType::Float32)) if plain => {
-            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, _| Some(s.value() as f32)))
+        ("sum", Some(DataType::Float32)) if plain => Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(
+            output,
+            |s, v| s.add(v.into()),
+            |s, v| s.subtract(v.into()),
+            |s, _| Some(s.value() as f32),
+        )),
+        ("avg", Some(DataType::Float64)) if plain => Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(
+            output,
+            |s, v| s.add(v),
+            |s, v| s.subtract(v),
+            |s, n| Some(s.value() / n as f64),
+        )),
+        ("avg", Some(DataType::Float32)) if plain => Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(
+            output,
+            |s, v| s.add(v.into()),
+            |s, v| s.subtract(v.into()),
+            |s, n| Some((s.value() / n as f64) as f32),
+        )),
+        ("min" | "max", Some(t)) if extreme(call.name == "max", t, &output).is_some() => {
+            extreme(call.name == "max", t, &output).expect("checked")
         }
-        ("avg", Some(DataType::Float64)) if plain => {
-            Box::new(Sum::<Float64Type, FloatSum, Float64Type>::new(output, |s, v| s.add(v), |s, v| s.subtract(v), |s, n| Some(s.value() / n as f64)))
-        }
-        ("avg", Some(DataType::Float32)) if plain => {
-            Box::new(Sum::<Float32Type, FloatSum, Float32Type>::new(output, |s, v| s.add(v.into()), |s, v| s.subtract(v.into()), |s, n| Some((s.value() / n as f64) as f32)))
-        }
-        ("min" | "max", Some(t)) if extreme(call.name == "max", t, &output).is_some() => extreme(call.name == "max", t, &output).expect("checked"),
         _ => Box::new(Fallback::new(call.clone())?),
     })
 }
@@ -183,7 +204,13 @@ impl<I: ArrowPrimitiveType, S: Clone + Default, O: ArrowPrimitiveType> Sum<I, S,
         }
     }
 
-    fn enter(&mut self, plan: &Plan, slots: usize, column: &PrimitiveArray<I>, mask: Option<&BooleanArray>) -> Result<PrimitiveArray<O>, OperatorError> {
+    fn enter(
+        &mut self,
+        plan: &Plan,
+        slots: usize,
+        column: &PrimitiveArray<I>,
+        mask: Option<&BooleanArray>,
+    ) -> Result<PrimitiveArray<O>, OperatorError> {
         grow(&mut self.values, plan);
         self.states.resize(slots.max(self.states.len()), Default::default());
         let mut answers = Vec::with_capacity(plan.entered.len());
@@ -403,7 +430,8 @@ impl Sliding for Fallback {
         let mut out: Vec<ArrayRef> = vec![Arc::new(present)];
         for (i, t) in self.call.argument_types.iter().enumerate() {
             let null = ScalarValue::try_from(t)?;
-            let values: Vec<ScalarValue> = ids.iter().map(|id| self.rows[*id as usize].as_ref().map_or(null.clone(), |r| r[i].clone())).collect();
+            let values: Vec<ScalarValue> =
+                ids.iter().map(|id| self.rows[*id as usize].as_ref().map_or(null.clone(), |r| r[i].clone())).collect();
             out.push(if values.is_empty() { arrow::array::new_empty_array(t) } else { ScalarValue::iter_to_array(values)? });
         }
         Ok(out)
@@ -414,6 +442,7 @@ impl Sliding for Fallback {
     }
 
     fn memory(&self) -> usize {
-        self.rows.iter().flatten().map(|r| r.len() * size_of::<ScalarValue>()).sum::<usize>() + self.states.iter().flatten().map(|s| s.size()).sum::<usize>()
+        self.rows.iter().flatten().map(|r| r.len() * size_of::<ScalarValue>()).sum::<usize>()
+            + self.states.iter().flatten().map(|s| s.size()).sum::<usize>()
     }
 }

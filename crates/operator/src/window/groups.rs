@@ -27,7 +27,9 @@ impl Inputs {
             calls: self
                 .calls
                 .iter()
-                .map(|(values, mask)| (values.iter().map(|v| v.slice(offset, length)).collect(), mask.as_ref().map(|m| m.slice(offset, length))))
+                .map(|(values, mask)| {
+                    (values.iter().map(|v| v.slice(offset, length)).collect(), mask.as_ref().map(|m| m.slice(offset, length)))
+                })
                 .collect(),
         }
     }

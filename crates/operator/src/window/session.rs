@@ -88,7 +88,13 @@ impl SessionAggregate {
 
     /// The accumulator slot for a row of `key` at `t`; `None` if the row is late. `flush` is called
     /// before accumulators are merged: rows assigned so far must be in them.
-    fn assign(&mut self, key: u32, t: i64, watermark: i64, flush: &mut dyn FnMut(&mut Self) -> Result<(), OperatorError>) -> Result<Option<u32>, OperatorError> {
+    fn assign(
+        &mut self,
+        key: u32,
+        t: i64,
+        watermark: i64,
+        flush: &mut dyn FnMut(&mut Self) -> Result<(), OperatorError>,
+    ) -> Result<Option<u32>, OperatorError> {
         let (mut start, mut end) = (t, t + self.gap);
         // A session is over when the watermark has reached its end; from then on nothing joins it,
         // whether or not it was emitted yet.
@@ -158,7 +164,8 @@ impl Operator for SessionAggregate {
         self.arrival_ns = self.arrival_ns.max(block.arrival_ns);
         let rows = block.rows();
         let times = times(&block, self.spec.time)?;
-        let keys = self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+        let keys =
+            self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
         let mut scratch = std::mem::take(&mut self.scratch);
         self.table.intern(&keys, rows, &mut scratch)?;
         self.sessions.resize_with(self.table.capacity(), Vec::new);
@@ -215,8 +222,11 @@ impl Operator for SessionAggregate {
         }
         self.free.extend(&slots);
         let width = columns.len();
-        let bounds: [Vec<i64>; 3] =
-            [due.iter().map(|(_, s)| s.start).collect(), due.iter().map(|(_, s)| s.end).collect(), due.iter().map(|(_, s)| s.end - 1).collect()];
+        let bounds: [Vec<i64>; 3] = [
+            due.iter().map(|(_, s)| s.start).collect(),
+            due.iter().map(|(_, s)| s.end).collect(),
+            due.iter().map(|(_, s)| s.end - 1).collect(),
+        ];
         for (i, ms) in bounds.into_iter().enumerate() {
             columns.push(time_column(ms, self.spec.schema.field(width + i).data_type())?);
         }
@@ -233,8 +243,12 @@ impl Operator for SessionAggregate {
     }
 
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
-        let open: Vec<(u32, Session)> =
-            self.table.slots().into_iter().flat_map(|k| self.sessions[k as usize].iter().map(move |s| (k, *s)).collect::<Vec<_>>()).collect();
+        let open: Vec<(u32, Session)> = self
+            .table
+            .slots()
+            .into_iter()
+            .flat_map(|k| self.sessions[k as usize].iter().map(move |s| (k, *s)).collect::<Vec<_>>())
+            .collect();
         let keys: Vec<u32> = open.iter().map(|(k, _)| *k).collect();
         let slots: Vec<u32> = open.iter().map(|(_, s)| s.slot).collect();
         let mut columns = self.table.keys(&keys)?;
@@ -273,7 +287,8 @@ impl Operator for SessionAggregate {
     }
 
     fn stats(&self) -> OperatorStats {
-        let memory = self.table.memory() + self.given as usize * size_of::<Session>() + self.accumulators.iter().map(|a| a.memory()).sum::<usize>();
+        let memory =
+            self.table.memory() + self.given as usize * size_of::<Session>() + self.accumulators.iter().map(|a| a.memory()).sum::<usize>();
         OperatorStats { entries: u64::from(self.given) - self.free.len() as u64, memory: memory as u64, late_rows: self.late_rows }
     }
 }

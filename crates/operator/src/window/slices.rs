@@ -17,6 +17,8 @@ use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Prog
 pub struct SliceAggregate {
     spec: WindowSpec,
     kind: WindowKind,
+    /// The rows are results of the same windows: their time column holds the window's end.
+    attached: bool,
     /// Width of a slice, ms.
     width: i64,
     offset: i64,
@@ -57,6 +59,7 @@ impl SliceAggregate {
         SliceAggregate {
             spec,
             kind,
+            attached: false,
             width,
             offset,
             slices: BTreeMap::new(),
@@ -69,6 +72,12 @@ impl SliceAggregate {
             arrival_ns: 0,
             late_rows: 0,
         }
+    }
+
+    /// Aggregates rows that are themselves results of windows of `kind`, each in its own window;
+    /// the time column of `spec` is the end of that window.
+    pub fn attached(spec: WindowSpec, kind: WindowKind) -> Self {
+        SliceAggregate { attached: true, ..SliceAggregate::new(spec, kind) }
     }
 
     #[inline]
@@ -85,6 +94,7 @@ impl SliceAggregate {
     /// End of the last window that a row of the slice ending at `end` belongs to.
     fn last_window(&self, end: i64) -> i64 {
         match self.kind {
+            _ if self.attached => end,
             WindowKind::Hop { slide, size, .. } => end + size - slide,
             WindowKind::Cumulate { size, .. } => self.cumulate_start(end, size) + size,
             _ => end,
@@ -102,7 +112,12 @@ impl SliceAggregate {
     fn inputs(&self, block: &Block) -> Result<Inputs, OperatorError> {
         let rows = block.rows();
         Ok(Inputs {
-            keys: self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?,
+            keys: self
+                .spec
+                .keys
+                .iter()
+                .map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?))
+                .collect::<Result<Vec<_>, OperatorError>>()?,
             calls: self.spec.calls.iter().map(|c| c.evaluate(block)).collect::<Result<Vec<_>, _>>()?,
         })
     }
@@ -171,6 +186,7 @@ impl SliceAggregate {
         let slice = self.slices.keys().next().copied();
         let straggler = self.stragglers.keys().next().copied();
         let own = match self.kind {
+            _ if self.attached => slice,
             // The oldest slice is part of every window up to its last; those fired are behind us.
             WindowKind::Hop { slide, .. } => slice.map(|s| if self.fired == NO_WATERMARK { s } else { s.max(self.fired + slide) }),
             WindowKind::Cumulate { step, .. } => match (&self.cumulated, slice) {
@@ -188,6 +204,7 @@ impl SliceAggregate {
     /// The groups of the window that ends at `end`, and whether they are needed again.
     fn close(&mut self, end: i64) -> Result<(Groups, bool), OperatorError> {
         let (mut groups, keep) = match self.kind {
+            _ if self.attached => (self.slices.remove(&end).map_or_else(|| Groups::new(&self.spec), Ok)?, false),
             WindowKind::Hop { slide, size, .. } => {
                 let mut all = Groups::new(&self.spec)?;
                 for (_, slice) in self.slices.range_mut(end - size + slide..=end) {
@@ -233,6 +250,9 @@ impl Operator for SliceAggregate {
     fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
         self.arrival_ns = self.arrival_ns.max(block.arrival_ns);
         let mut times = times(&block, self.spec.time)?;
+        if self.attached {
+            times.iter_mut().for_each(|t| *t -= 1);
+        }
         let block = self.without_late(block, &mut times)?;
         if times.is_empty() {
             return Ok(());
@@ -329,7 +349,13 @@ impl Operator for SliceAggregate {
         }
         if self.fired != NO_WATERMARK {
             // Not keyed: every shard learns what was fired.
-            tables.push(StateTable { name: format!("fired {}", self.fired), batch: RecordBatch::try_from_iter([("fired", time_column(vec![self.fired], &arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Millisecond, None))?)])? });
+            tables.push(StateTable {
+                name: format!("fired {}", self.fired),
+                batch: RecordBatch::try_from_iter([(
+                    "fired",
+                    time_column(vec![self.fired], &arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Millisecond, None))?,
+                )])?,
+            });
         }
         Ok(tables)
     }

@@ -7,8 +7,8 @@ use datafusion_common::tree_node::Transformed;
 use datafusion_common::{Column, ScalarValue};
 use datafusion_expr::expr::{WindowFunction, WindowFunctionParams};
 use datafusion_expr::{
-    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, ScalarUDF, TableScan, WindowFrame, WindowFrameBound, WindowFrameUnits,
-    WindowFunctionDefinition, lit, when,
+    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, ScalarUDF, TableScan, WindowFrame, WindowFrameBound,
+    WindowFrameUnits, WindowFunctionDefinition, lit, when,
 };
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::node::WINDOW_COLUMNS;
@@ -21,14 +21,12 @@ use crate::JobError;
 /// A plan without nodes of ours.
 pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics) -> Result<LogicalPlan, JobError> {
     let mut failure = None;
-    let lowered = plan.transform_up_with_subqueries(|node| {
-        match step(&node, metrics) {
-            Ok(Some(other)) => Ok(Transformed::yes(other)),
-            Ok(None) => Ok(Transformed::no(node)),
-            Err(e) => {
-                failure.get_or_insert(e);
-                Ok(Transformed::no(node))
-            }
+    let lowered = plan.transform_up_with_subqueries(|node| match step(&node, metrics) {
+        Ok(Some(other)) => Ok(Transformed::yes(other)),
+        Ok(None) => Ok(Transformed::no(node)),
+        Err(e) => {
+            failure.get_or_insert(e);
+            Ok(Transformed::no(node))
         }
     })?;
     match failure {
@@ -77,7 +75,13 @@ fn windows(node: &WindowNode, kind: WindowKind) -> Result<LogicalPlan, JobError>
     Ok(LogicalPlanBuilder::from(plan).unnest_columns_with_options(lists, Default::default())?.build()?)
 }
 
-fn over(function: Arc<datafusion_expr::AggregateUDF>, args: Vec<Expr>, partition_by: Vec<Expr>, order_by: Vec<Expr>, frame: WindowFrame) -> Expr {
+fn over(
+    function: Arc<datafusion_expr::AggregateUDF>,
+    args: Vec<Expr>,
+    partition_by: Vec<Expr>,
+    order_by: Vec<Expr>,
+    frame: WindowFrame,
+) -> Expr {
     Expr::WindowFunction(Box::new(WindowFunction {
         fun: WindowFunctionDefinition::AggregateUDF(function),
         params: WindowFunctionParams {
@@ -104,7 +108,11 @@ fn session(node: &WindowNode, gap: i64) -> Result<LogicalPlan, JobError> {
         WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
         WindowFrameBound::Preceding(ScalarValue::UInt64(Some(1))),
     );
-    let so_far = WindowFrame::new_bounds(WindowFrameUnits::Rows, WindowFrameBound::Preceding(ScalarValue::UInt64(None)), WindowFrameBound::CurrentRow);
+    let so_far = WindowFrame::new_bounds(
+        WindowFrameUnits::Rows,
+        WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
+        WindowFrameBound::CurrentRow,
+    );
     let whole = WindowFrame::new_bounds(
         WindowFrameUnits::Rows,
         WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
@@ -116,7 +124,8 @@ fn session(node: &WindowNode, gap: i64) -> Result<LogicalPlan, JobError> {
     let previous = Expr::Column(Column::from_name("__previous"));
     let begins = when(node.time.clone().gt(previous.clone() + interval(gap)).or(previous.is_null()), lit(1i64)).end()?.alias("__begins");
     let plan = LogicalPlanBuilder::from(plan).project(original.iter().cloned().chain([begins]))?.build()?;
-    let number = over(count_udaf(), vec![Expr::Column(Column::from_name("__begins"))], keys.clone(), vec![node.time.clone()], so_far).alias("__session");
+    let number = over(count_udaf(), vec![Expr::Column(Column::from_name("__begins"))], keys.clone(), vec![node.time.clone()], so_far)
+        .alias("__session");
     let plan = LogicalPlanBuilder::from(plan).window(vec![number])?.build()?;
     let mut within = keys;
     within.push(Expr::Column(Column::from_name("__session")));

@@ -108,7 +108,8 @@ impl BatchRunner {
                 sink.recover(&[], "")?;
             }
             let physical = self.physical(plan)?;
-            let physical: Arc<dyn ExecutionPlan> = if sink.parallelism() == Some(1) && physical.output_partitioning().partition_count() > 1 {
+            let physical: Arc<dyn ExecutionPlan> = if sink.parallelism() == Some(1) && physical.output_partitioning().partition_count() > 1
+            {
                 Arc::new(datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec::new(physical))
             } else {
                 physical
@@ -174,7 +175,13 @@ impl BatchRunner {
         }
         let (user, sys, peak) = process_usage();
         let elapsed = begun.elapsed().as_secs_f64();
-        let mut nodes: Vec<_> = self.sources.lock().expect("no panic while held").iter().map(|(n, m)| node_summary(&format!("Source {n}"), std::slice::from_ref(m))).collect();
+        let mut nodes: Vec<_> = self
+            .sources
+            .lock()
+            .expect("no panic while held")
+            .iter()
+            .map(|(n, m)| node_summary(&format!("Source {n}"), std::slice::from_ref(m)))
+            .collect();
         let rows_in = nodes.iter().map(|n| n.rows).sum::<u64>();
         nodes.extend(sinks.iter().map(|(n, m)| node_summary(n, m)));
         Ok(Summary {

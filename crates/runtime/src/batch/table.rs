@@ -51,10 +51,16 @@ impl ConnectorTable {
     pub fn new(table: Arc<Table>, metrics: &SourceMetrics) -> Result<Self, JobError> {
         let (source, options) = connector::source(&table)?;
         if !source.bounded() {
-            return Err(JobError::usage(format!("table '{}' has no end, so a batch job cannot read it; SET 'execution.runtime-mode' = 'streaming', or bound it", table.name)));
+            return Err(JobError::usage(format!(
+                "table '{}' has no end, so a batch job cannot read it; SET 'execution.runtime-mode' = 'streaming', or bound it",
+                table.name
+            )));
         }
         if options.on_error == OnError::DeadLetter {
-            return Err(JobError::usage(format!("table '{}': dead-letter tables are written by streaming jobs only; use 'on-error' = 'skip' or 'fail' in a batch job", table.name)));
+            return Err(JobError::usage(format!(
+                "table '{}': dead-letter tables are written by streaming jobs only; use 'on-error' = 'skip' or 'fail' in a batch job",
+                table.name
+            )));
         }
         let metrics = metrics.lock().expect("no panic while held").entry(table.name.clone()).or_default().clone();
         Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics })
@@ -71,7 +77,13 @@ impl TableProvider for ConnectorTable {
         TableType::Base
     }
 
-    async fn scan(&self, state: &dyn Session, projection: Option<&Vec<usize>>, _filters: &[Expr], limit: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
         let wanted = projection.unwrap_or(&all);
         let physical = self.table.physical_schema();
@@ -201,7 +213,10 @@ impl Stream for Scan {
                     if this.on_error == OnError::Fail
                         && let Some(bad) = rows.bad.first()
                     {
-                        return Poll::Ready(Some(Err(failed(&this.table, format!("{}: {}; set 'on-error' = 'skip' to count and pass over such records", rows.places[0], bad.reason)))));
+                        return Poll::Ready(Some(Err(failed(
+                            &this.table,
+                            format!("{}: {}; set 'on-error' = 'skip' to count and pass over such records", rows.places[0], bad.reason),
+                        ))));
                     }
                     if rows.batch.num_rows() == 0 {
                         continue;
@@ -222,4 +237,3 @@ impl RecordBatchStream for Scan {
         self.schema.clone()
     }
 }
-

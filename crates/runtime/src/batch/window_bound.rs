@@ -59,7 +59,9 @@ impl ScalarUDFImpl for WindowBound {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let times = args.args[0].to_array(args.number_rows)?;
         let item = self.item(times.data_type());
-        let DataType::Timestamp(unit, _) = times.data_type() else { return exec_err!("a window needs a timestamp, not {}", times.data_type()) };
+        let DataType::Timestamp(unit, _) = times.data_type() else {
+            return exec_err!("a window needs a timestamp, not {}", times.data_type());
+        };
         let scale = match unit {
             TimeUnit::Second => return exec_err!("a window needs a timestamp of milliseconds or finer"),
             TimeUnit::Millisecond => 1,
@@ -73,11 +75,14 @@ impl ScalarUDFImpl for WindowBound {
             let before = values.len();
             let Some(t) = column.ms(row) else { return exec_err!("the event-time column is NULL in a row; event time must not be NULL") };
             self.kind.windows_of(t, |start, end| {
-                values.push(scale * match self.bound {
-                    Bound::Start => start,
-                    Bound::End => end,
-                    Bound::Time => end - 1,
-                });
+                values.push(
+                    scale
+                        * match self.bound {
+                            Bound::Start => start,
+                            Bound::End => end,
+                            Bound::Time => end - 1,
+                        },
+                );
             });
             lengths.push(values.len() - before);
         }

@@ -35,7 +35,9 @@ pub(super) fn call(expression: &Logical, schema: &DFSchema) -> Result<AggregateC
         return Err(JobError::failed(format!("internal error: {expression} is not an aggregate function")));
     };
     if !params.order_by.is_empty() {
-        return Err(JobError::usage(format!("{expression}: ORDER BY inside an aggregate is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'")));
+        return Err(JobError::usage(format!(
+            "{expression}: ORDER BY inside an aggregate is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"
+        )));
     }
     build(func, &params.args, params.distinct, params.filter.as_deref(), params.null_treatment, expression, schema)
 }
@@ -64,14 +66,18 @@ fn build(
     let bound = bind_all(args, schema)?;
     let argument_types = args.iter().map(|a| a.get_type(schema)).collect::<Result<Vec<_>, _>>()?;
     let arrow = Arc::new(schema.as_arrow().clone());
-    let mut builder = AggregateExprBuilder::new(func.clone(), bound.clone()).schema(arrow).alias(expression.schema_name().to_string()).with_distinct(distinct);
+    let mut builder = AggregateExprBuilder::new(func.clone(), bound.clone())
+        .schema(arrow)
+        .alias(expression.schema_name().to_string())
+        .with_distinct(distinct);
     if null_treatment == Some(NullTreatment::IgnoreNulls) {
         builder = builder.ignore_nulls();
     }
     let function = Arc::new(builder.build()?);
     let name = func.name().to_lowercase();
     // COUNT(*) arrives as COUNT(1).
-    let counts_rows = name == "count" && !distinct && matches!(args, [Logical::Literal(value, _)] if *value != ScalarValue::Null && !value.is_null());
+    let counts_rows =
+        name == "count" && !distinct && matches!(args, [Logical::Literal(value, _)] if *value != ScalarValue::Null && !value.is_null());
     let output = function.field();
     Ok(AggregateCall {
         function,

@@ -11,19 +11,21 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::expr::WindowFunction;
-use datafusion_expr::{Expr as Logical, FetchType, LogicalPlan, Operator as BinaryOperator, SkipType, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion_expr::{
+    Expr as Logical, FetchType, LogicalPlan, Operator as BinaryOperator, SkipType, WindowFrame, WindowFrameBound, WindowFrameUnits,
+};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_connect::ReadRequest;
+use tidemill_operator::Operator;
 use tidemill_operator::group::GroupAggregate;
 use tidemill_operator::limit::Limit;
 use tidemill_operator::map::{Expr, Map};
 use tidemill_operator::over::{Frame, Over, OverSpec};
 use tidemill_operator::sort::Sort;
+use tidemill_operator::window::WindowSpec;
 use tidemill_operator::window::assign::WindowAssign;
 use tidemill_operator::window::session::SessionAggregate;
 use tidemill_operator::window::slices::SliceAggregate;
-use tidemill_operator::window::WindowSpec;
-use tidemill_operator::Operator;
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::node::as_column;
 use tidemill_plan::{ColumnKind, Table, WatermarkNode, WindowKind, WindowNode};
@@ -44,6 +46,23 @@ struct Rel {
     /// Rows may be updated or deleted.
     updating: bool,
     single: bool,
+    /// The rows are results of windows, whose bounds stand in these columns.
+    window: Option<Bounds>,
+}
+
+/// The bounds of windows as columns.
+#[derive(Clone, Copy)]
+struct Bounds {
+    start: usize,
+    end: usize,
+    kind: WindowKind,
+}
+
+impl Bounds {
+    /// The same after columns were picked; `place(column)` is where a column went.
+    fn moved(self, place: impl Fn(usize) -> Option<usize>) -> Option<Bounds> {
+        Some(Bounds { start: place(self.start)?, end: place(self.end)?, kind: self.kind })
+    }
 }
 
 /// What the consumer of a part wants.
@@ -113,7 +132,14 @@ impl<'a> Planner<'a> {
             self.needed.entry(table.name.clone()).or_default().extend(positions);
             return Ok(());
         }
-        if !matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Union(_) | LogicalPlan::TableScan(_)) {
+        if !matches!(
+            plan,
+            LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Union(_)
+                | LogicalPlan::TableScan(_)
+        ) {
             self.stateless = false;
         }
         plan.inputs().into_iter().try_for_each(|input| self.collect_needed(input))
@@ -129,7 +155,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds an operator above `input`.
-    fn operator(&mut self, name: &str, id: String, input: &Rel, ship: Ship, schema: SchemaRef, factory: Factory) -> Result<usize, JobError> {
+    fn operator(
+        &mut self,
+        name: &str,
+        id: String,
+        input: &Rel,
+        ship: Ship,
+        schema: SchemaRef,
+        factory: Factory,
+    ) -> Result<usize, JobError> {
         // A first instance now: what cannot work fails before the job starts.
         factory().map_err(|e| JobError::usage(e.to_string()))?;
         let single = match ship {
@@ -138,12 +172,20 @@ impl<'a> Planner<'a> {
             Ship::Hash(_) => false,
         };
         let ship = if matches!(ship, Ship::Single) && input.single { Ship::Forward } else { ship };
-        Ok(self.add(Node { id, name: name.into(), kind: NodeKind::Operator(factory), inputs: vec![Edge { from: input.node, ship }], schema, single }))
+        Ok(self.add(Node {
+            id,
+            name: name.into(),
+            kind: NodeKind::Operator(factory),
+            inputs: vec![Edge { from: input.node, ship }],
+            schema,
+            single,
+        }))
     }
 
     fn map(&mut self, input: &Rel, predicate: Option<Expr>, expressions: Vec<Expr>, schema: SchemaRef) -> Result<usize, JobError> {
         let out = schema.clone();
-        let factory: Factory = Arc::new(move || Ok(Box::new(Map::new(predicate.clone(), expressions.clone(), schema.clone())) as Box<dyn Operator>));
+        let factory: Factory =
+            Arc::new(move || Ok(Box::new(Map::new(predicate.clone(), expressions.clone(), schema.clone())) as Box<dyn Operator>));
         self.operator("Map", String::new(), input, Ship::Forward, out, factory)
     }
 
@@ -232,7 +274,8 @@ impl<'a> Planner<'a> {
                 _ => Arc::new(BoundColumn::new_with_schema(&column.name, &request.schema())?) as Expr,
             });
         }
-        let plain = schema.fields() == request.schema().fields() && !columns.iter().any(|i| matches!(table.columns[*i].kind, ColumnKind::Computed(_)));
+        let plain = schema.fields() == request.schema().fields()
+            && !columns.iter().any(|i| matches!(table.columns[*i].kind, ColumnKind::Computed(_)));
         let watermark = match &table.watermark {
             None => None,
             Some(spec) => {
@@ -270,14 +313,15 @@ impl<'a> Planner<'a> {
         if let Some(name) = dead_letter {
             self.dead_letter(node, table, &name)?;
         }
-        let rel = Rel { node, time, updating: false, single: false };
+        let rel = Rel { node, time, updating: false, single: false, window: None };
         self.sources.insert(table.name.clone(), rel.clone());
         Ok(rel)
     }
 
     /// Plans the sink of records that cannot be read.
     fn dead_letter(&mut self, source: usize, of: &Table, name: &str) -> Result<(), JobError> {
-        let table = (self.tables)(name).ok_or_else(|| JobError::usage(format!("table '{}': its dead-letter table '{name}' is not declared", of.name)))?;
+        let table = (self.tables)(name)
+            .ok_or_else(|| JobError::usage(format!("table '{}': its dead-letter table '{name}' is not declared", of.name)))?;
         let schema = table.sink_schema();
         for field in schema.fields() {
             let fits = match field.name().as_str() {
@@ -293,7 +337,7 @@ impl<'a> Planner<'a> {
             }
         }
         let (sink, _) = connector::sink(&table)?;
-        let rel = Rel { node: source, time: Vec::new(), updating: false, single: false };
+        let rel = Rel { node: source, time: Vec::new(), updating: false, single: false, window: None };
         let sink = self.sink_node(&table, sink, &rel, format!("sink:{name}!{}", of.name));
         // Bad records do not flow with the rows: the source hands them to this node directly.
         self.graph.nodes[sink].inputs[0].ship = Ship::BadRecords;
@@ -345,8 +389,11 @@ impl<'a> Planner<'a> {
                     .map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok()).is_some_and(|i| input.time[i]))
                     .collect();
                 let expressions = bind_all(&projection.expr.iter().map(|e| e.clone().unalias()).collect::<Vec<_>>(), schema)?;
+                let origin: Vec<Option<usize>> =
+                    projection.expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
+                let window = input.window.and_then(|w| w.moved(|column| origin.iter().position(|o| *o == Some(column))));
                 let node = self.map(&input, None, expressions, Arc::new(projection.schema.as_arrow().clone()))?;
-                Ok(Rel { node, time, ..input })
+                Ok(Rel { node, time, window, ..input })
             }
             LogicalPlan::Filter(filter) => {
                 let input = self.rel(&filter.input, wanted)?;
@@ -364,6 +411,10 @@ impl<'a> Planner<'a> {
                     return self.window_rows(plan, node, wanted);
                 }
                 if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
+                    // A condition that can never hold leaves nothing of the table.
+                    if let LogicalPlan::EmptyRelation(_) = &node.input {
+                        return self.rel(&node.input, wanted);
+                    }
                     return Err(JobError::usage(format!("the watermark of {} cannot be planned here", node.column)));
                 }
                 Err(unsupported(plan))
@@ -387,7 +438,8 @@ impl<'a> Planner<'a> {
                 self.values(RecordBatch::try_new(schema, arrays).map_err(JobError::failed)?)
             }
             LogicalPlan::EmptyRelation(empty) => {
-                let batch = if empty.produce_one_row { one_row() } else { RecordBatch::new_empty(Arc::new(empty.schema.as_arrow().clone())) };
+                let batch =
+                    if empty.produce_one_row { one_row() } else { RecordBatch::new_empty(Arc::new(empty.schema.as_arrow().clone())) };
                 self.values(batch)
             }
             LogicalPlan::Limit(limit) => {
@@ -396,9 +448,12 @@ impl<'a> Planner<'a> {
                 };
                 let input = self.rel(&limit.input, wanted)?;
                 if input.updating {
-                    return Err(JobError::usage("LIMIT over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"));
+                    return Err(JobError::usage(
+                        "LIMIT over an updating query is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'",
+                    ));
                 }
-                let factory: Factory = Arc::new(move || Ok(Box::new(Limit::new(skip as u64, fetch.map(|f| f as u64))) as Box<dyn Operator>));
+                let factory: Factory =
+                    Arc::new(move || Ok(Box::new(Limit::new(skip as u64, fetch.map(|f| f as u64))) as Box<dyn Operator>));
                 let schema = self.schema(input.node);
                 let node = self.operator("Limit", String::new(), &input, Ship::Single, schema, factory)?;
                 Ok(Rel { node, single: true, ..input })
@@ -412,8 +467,15 @@ impl<'a> Planner<'a> {
     fn values(&mut self, batch: RecordBatch) -> Result<Rel, JobError> {
         let schema = batch.schema();
         let time = vec![false; schema.fields().len()];
-        let node = self.add(Node { id: String::new(), name: "Values".into(), kind: NodeKind::Values(batch), inputs: Vec::new(), schema, single: true });
-        Ok(Rel { node, time, updating: false, single: true })
+        let node = self.add(Node {
+            id: String::new(),
+            name: "Values".into(),
+            kind: NodeKind::Values(batch),
+            inputs: Vec::new(),
+            schema,
+            single: true,
+        });
+        Ok(Rel { node, time, updating: false, single: true, window: None })
     }
 
     fn union(&mut self, inputs: &[Arc<LogicalPlan>], plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
@@ -432,22 +494,28 @@ impl<'a> Planner<'a> {
             edges.push(Edge { from: renamed, ship: if single && !part.single { Ship::Single } else { Ship::Forward } });
         }
         let node = self.add(Node { id: String::new(), name: "Union".into(), kind: NodeKind::Union, inputs: edges, schema, single });
-        Ok(Rel { node, time, updating, single })
+        Ok(Rel { node, time, updating, single, window: None })
     }
 
     fn aggregate(&mut self, plan: &LogicalPlan, aggregate: &datafusion_expr::Aggregate, wanted: Wanted) -> Result<Rel, JobError> {
         if aggregate.group_expr.iter().any(|e| matches!(e, Logical::GroupingSet(_))) {
-            return Err(JobError::usage("GROUPING SETS, ROLLUP and CUBE are not supported in a stream yet; write one query for each set and combine them with UNION ALL"));
+            return Err(JobError::usage(
+                "GROUPING SETS, ROLLUP and CUBE are not supported in a stream yet; write one query for each set and combine them with UNION ALL",
+            ));
         }
         if let Some(windowed) = Windowed::find(&aggregate.input)? {
             let bound: Vec<Option<usize>> = aggregate.group_expr.iter().map(|e| windowed.window_column(e)).collect();
-            if bound.contains(&Some(0)) && bound.contains(&Some(1))
+            if bound.contains(&Some(0))
+                && bound.contains(&Some(1))
                 && let Some(rel) = self.window_aggregate(plan, aggregate, windowed, wanted)?
             {
                 return Ok(rel);
             }
         }
         let input = self.rel(&aggregate.input, Wanted { fold: wanted.fold, update_before: true })?;
+        if let Some(rel) = self.attached_aggregate(plan, aggregate, &input)? {
+            return Ok(rel);
+        }
         let schema = aggregate.input.schema();
         let keys = bind_all(&aggregate.group_expr, schema)?;
         let key_types: Vec<DataType> = aggregate.schema.fields()[..keys.len()].iter().map(|f| f.data_type().clone()).collect();
@@ -457,17 +525,31 @@ impl<'a> Planner<'a> {
         let distinct = calls.is_empty();
         let (retracts, declared) = (input.updating, out.clone());
         let factory: Factory = Arc::new(move || {
-            let operator = GroupAggregate::new(keys.clone(), key_types.clone(), calls.clone(), out.clone(), retracts, wanted.fold, wanted.update_before)?;
+            let operator = GroupAggregate::new(
+                keys.clone(),
+                key_types.clone(),
+                calls.clone(),
+                out.clone(),
+                retracts,
+                wanted.fold,
+                wanted.update_before,
+            )?;
             Ok(Box::new(operator) as Box<dyn Operator>)
         });
         let time = vec![false; declared.fields().len()];
         let single = matches!(ship, Ship::Single);
         let node = self.operator("GroupAggregate", String::new(), &input, ship, declared, factory)?;
         // DISTINCT of rows that are never taken back only ever adds.
-        Ok(Rel { node, time, updating: !(distinct && !retracts), single })
+        Ok(Rel { node, time, updating: !(distinct && !retracts), single, window: None })
     }
 
-    fn window_aggregate(&mut self, plan: &LogicalPlan, aggregate: &datafusion_expr::Aggregate, windowed: Windowed, wanted: Wanted) -> Result<Option<Rel>, JobError> {
+    fn window_aggregate(
+        &mut self,
+        plan: &LogicalPlan,
+        aggregate: &datafusion_expr::Aggregate,
+        windowed: Windowed,
+        wanted: Wanted,
+    ) -> Result<Option<Rel>, JobError> {
         let mut keys = Vec::new();
         for expression in &aggregate.group_expr {
             if windowed.window_column(expression).is_none() {
@@ -486,7 +568,9 @@ impl<'a> Planner<'a> {
         if let WindowKind::Session { .. } = windowed.kind {
             let columns: BTreeSet<usize> = keys.iter().filter_map(|k| as_column(k).and_then(|c| schema.index_of_column(c).ok())).collect();
             if keys.len() != columns.len() || columns != windowed.partition_by.iter().copied().collect() {
-                return Err(JobError::usage("the GROUP BY of a SESSION window must name window_start, window_end and exactly the columns of its PARTITION BY"));
+                return Err(JobError::usage(
+                    "the GROUP BY of a SESSION window must name window_start, window_end and exactly the columns of its PARTITION BY",
+                ));
             }
         }
         let bound_keys = bind_all(&keys, schema)?;
@@ -524,7 +608,13 @@ impl<'a> Planner<'a> {
         let ship = if bound_keys.is_empty() { Ship::Single } else { Ship::Hash(bound_keys.clone()) };
         let (time, spec_schema) = (windowed.time, emitted.clone());
         let factory: Factory = Arc::new(move || {
-            let spec = WindowSpec { time, keys: bound_keys.clone(), key_types: key_types.clone(), calls: bound_calls.clone(), schema: spec_schema.clone() };
+            let spec = WindowSpec {
+                time,
+                keys: bound_keys.clone(),
+                key_types: key_types.clone(),
+                calls: bound_calls.clone(),
+                schema: spec_schema.clone(),
+            };
             Ok(match kind {
                 WindowKind::Session { gap } => Box::new(SessionAggregate::new(spec, gap)?) as Box<dyn Operator>,
                 _ => Box::new(SliceAggregate::new(spec, kind)),
@@ -537,18 +627,76 @@ impl<'a> Planner<'a> {
         let name = if matches!(kind, WindowKind::Session { .. }) { "SessionAggregate" } else { "WindowAggregate" };
         let id = format!("window:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
         let node = self.operator(name, id, &input, ship, emitted.clone(), factory)?;
-        let windows = Rel { node, time: Vec::new(), updating: false, single };
+        let windows = Rel { node, time: Vec::new(), updating: false, single, window: None };
         let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
         let node = self.map(&windows, None, expressions, Arc::new(aggregate.schema.as_arrow().clone()))?;
         let mut time = vec![false; all.len()];
         window_places.iter().for_each(|(place, which)| time[*place] = *which == 2);
-        Ok(Some(Rel { node, time, ..windows }))
+        let place = |which: usize| window_places.iter().find(|(_, w)| *w == which).map(|(place, _)| *place);
+        let window = place(0).zip(place(1)).map(|(start, end)| Bounds { start, end, kind });
+        Ok(Some(Rel { node, time, window, ..windows }))
+    }
+
+    /// A second aggregation in the windows of a first one: it ends when they end.
+    fn attached_aggregate(
+        &mut self,
+        plan: &LogicalPlan,
+        aggregate: &datafusion_expr::Aggregate,
+        input: &Rel,
+    ) -> Result<Option<Rel>, JobError> {
+        let Some(bounds) = input.window.filter(|w| !input.updating && !matches!(w.kind, WindowKind::Session { .. })) else {
+            return Ok(None);
+        };
+        let schema = aggregate.input.schema();
+        let origin: Vec<Option<usize>> =
+            aggregate.group_expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
+        let place = |column: usize| origin.iter().position(|o| *o == Some(column));
+        let (Some(start), Some(end)) = (place(bounds.start), place(bounds.end)) else { return Ok(None) };
+        let group = origin.len();
+        let all = aggregate.schema.fields();
+        let is_key = |i: &usize| *i != start && *i != end;
+        let keys: Vec<Logical> = (0..group).filter(is_key).map(|i| aggregate.group_expr[i].clone()).collect();
+        let key_types: Vec<DataType> = (0..group).filter(is_key).map(|i| all[i].data_type().clone()).collect();
+        let keys = bind_all(&keys, schema)?;
+        let calls = aggregate.aggr_expr.iter().map(|e| call(e, schema)).collect::<Result<Vec<_>, _>>()?;
+        // The operator emits: keys, calls, start, end, time.
+        let mut fields: Vec<Field> =
+            (0..group).filter(is_key).chain(group..all.len()).map(|i| all[i].as_ref().clone().with_name(format!("c{i}"))).collect();
+        let bound = fields.len();
+        fields.extend([start, end, end].map(|i| all[i].as_ref().clone()));
+        let emitted: SchemaRef = Arc::new(Schema::new(fields));
+        let mut next = 0;
+        let picks: Vec<usize> = (0..all.len())
+            .map(|i| {
+                if i == start || i == end {
+                    return bound + usize::from(i == end);
+                }
+                next += 1;
+                next - 1
+            })
+            .collect();
+        let ship = if keys.is_empty() { Ship::Single } else { Ship::Hash(keys.clone()) };
+        let single = matches!(ship, Ship::Single);
+        let (time, kind, spec_schema) = (bounds.end, bounds.kind, emitted.clone());
+        let factory: Factory = Arc::new(move || {
+            let spec =
+                WindowSpec { time, keys: keys.clone(), key_types: key_types.clone(), calls: calls.clone(), schema: spec_schema.clone() };
+            Ok(Box::new(SliceAggregate::attached(spec, kind)) as Box<dyn Operator>)
+        });
+        let id = format!("window:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
+        let node = self.operator("WindowAggregate", id, input, ship, emitted.clone(), factory)?;
+        let windows = Rel { node, time: Vec::new(), updating: false, single, window: None };
+        let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
+        let node = self.map(&windows, None, expressions, Arc::new(aggregate.schema.as_arrow().clone()))?;
+        Ok(Some(Rel { node, time: vec![false; all.len()], window: Some(Bounds { start, end, kind }), ..windows }))
     }
 
     /// A window table function whose rows are not aggregated by window.
     fn window_rows(&mut self, plan: &LogicalPlan, node: &WindowNode, wanted: Wanted) -> Result<Rel, JobError> {
         if let WindowKind::Session { .. } = node.kind {
-            return Err(JobError::usage("a SESSION window without GROUP BY window_start, window_end is not supported in a stream; group by them, or run the job with SET 'execution.runtime-mode' = 'batch'"));
+            return Err(JobError::usage(
+                "a SESSION window without GROUP BY window_start, window_end is not supported in a stream; group by them, or run the job with SET 'execution.runtime-mode' = 'batch'",
+            ));
         }
         let input = self.rel(&node.input, wanted)?;
         let time_index = node.time_index()?;
@@ -575,7 +723,9 @@ impl<'a> Planner<'a> {
     fn over(&mut self, plan: &LogicalPlan, window: &datafusion_expr::Window, wanted: Wanted) -> Result<Rel, JobError> {
         let input = self.rel(&window.input, wanted)?;
         if input.updating {
-            return Err(JobError::usage("OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY"));
+            return Err(JobError::usage(
+                "OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
+            ));
         }
         let schema = window.input.schema();
         let functions = window
@@ -587,7 +737,9 @@ impl<'a> Planner<'a> {
             })
             .collect::<Result<Vec<WindowFunction>, _>>()?;
         let first = &functions[0].params;
-        let order = first.order_by.first().ok_or_else(|| JobError::usage(format!("{}: an OVER in a stream needs ORDER BY an event-time column", window.window_expr[0])))?;
+        let order = first.order_by.first().ok_or_else(|| {
+            JobError::usage(format!("{}: an OVER in a stream needs ORDER BY an event-time column", window.window_expr[0]))
+        })?;
         let time = as_column(&order.expr)
             .and_then(|c| schema.index_of_column(c).ok())
             .filter(|_| order.asc)
@@ -597,7 +749,10 @@ impl<'a> Planner<'a> {
         let key_types = keys.iter().map(|k| Ok(k.data_type(schema.as_arrow())?)).collect::<Result<Vec<_>, JobError>>()?;
         let frame = frame(&first.window_frame)?;
         for other in &functions[1..] {
-            if other.params.partition_by != first.partition_by || other.params.window_frame != first.window_frame || other.params.order_by != first.order_by {
+            if other.params.partition_by != first.partition_by
+                || other.params.window_frame != first.window_frame
+                || other.params.order_by != first.order_by
+            {
                 return Err(JobError::failed("internal error: different windows in one node"));
             }
         }
@@ -607,14 +762,22 @@ impl<'a> Planner<'a> {
         let single = matches!(ship, Ship::Single);
         let (declared, input_schema) = (out.clone(), self.schema(input.node));
         let factory: Factory = Arc::new(move || {
-            let spec = OverSpec { time, keys: keys.clone(), key_types: key_types.clone(), frame, calls: calls.clone(), input: input_schema.clone(), schema: out.clone() };
+            let spec = OverSpec {
+                time,
+                keys: keys.clone(),
+                key_types: key_types.clone(),
+                frame,
+                calls: calls.clone(),
+                input: input_schema.clone(),
+                schema: out.clone(),
+            };
             Ok(Box::new(Over::new(spec)?) as Box<dyn Operator>)
         });
         let _ = plan;
         let node = self.operator("Over", String::new(), &input, ship, declared, factory)?;
         let mut times = input.time.clone();
         times.resize(window.schema.fields().len(), false);
-        Ok(Rel { node, time: times, updating: false, single })
+        Ok(Rel { node, time: times, updating: false, single, window: None })
     }
 
     fn sort(&mut self, sort: &datafusion_expr::logical_plan::Sort, wanted: Wanted) -> Result<Rel, JobError> {
@@ -623,7 +786,11 @@ impl<'a> Planner<'a> {
         let keys = sort
             .expr
             .iter()
-            .map(|s| as_column(&s.expr).and_then(|c| schema.index_of_column(c).ok()).map(|i| (i, SortOptions { descending: !s.asc, nulls_first: s.nulls_first })))
+            .map(|s| {
+                as_column(&s.expr)
+                    .and_then(|c| schema.index_of_column(c).ok())
+                    .map(|i| (i, SortOptions { descending: !s.asc, nulls_first: s.nulls_first }))
+            })
             .collect::<Option<Vec<_>>>();
         let by_time = keys.as_ref().and_then(|k| k.first()).is_some_and(|(i, o)| input.time[*i] && !o.descending);
         let (Some(keys), true, false) = (keys, by_time, input.updating) else {
@@ -647,11 +814,16 @@ impl<'a> Planner<'a> {
 }
 
 fn one_row() -> RecordBatch {
-    RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &RecordBatchOptions::new().with_row_count(Some(1))).expect("no columns")
+    RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &RecordBatchOptions::new().with_row_count(Some(1)))
+        .expect("no columns")
 }
 
 fn position(table: &Table, name: &str) -> Result<usize, JobError> {
-    table.columns.iter().position(|c| c.name == name).ok_or_else(|| JobError::failed(format!("internal error: table '{}' has no column '{name}'", table.name)))
+    table
+        .columns
+        .iter()
+        .position(|c| c.name == name)
+        .ok_or_else(|| JobError::failed(format!("internal error: table '{}' has no column '{name}'", table.name)))
 }
 
 /// The table that a subtree reads, if it is nothing but the table as declared, and the names of the
@@ -717,9 +889,15 @@ fn interval_ms(value: &ScalarValue) -> Option<i64> {
 fn frame(frame: &WindowFrame) -> Result<Frame, JobError> {
     let current = |bound: &WindowFrameBound| matches!(bound, WindowFrameBound::CurrentRow);
     if !current(&frame.end_bound) {
-        return Err(JobError::usage(format!("OVER (… {frame}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch'")));
+        return Err(JobError::usage(format!(
+            "OVER (… {frame}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch'"
+        )));
     }
-    let unsupported = || JobError::usage(format!("OVER (… {frame}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"));
+    let unsupported = || {
+        JobError::usage(format!(
+            "OVER (… {frame}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"
+        ))
+    };
     match (&frame.units, &frame.start_bound) {
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: true }),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: false }),
@@ -741,7 +919,12 @@ fn unsupported(plan: &LogicalPlan) -> JobError {
         LogicalPlan::Subquery(_) => "a correlated subquery",
         LogicalPlan::Unnest(_) => "UNNEST",
         LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
-        other => return JobError::usage(format!("{} is not supported in a stream; SET 'execution.runtime-mode' = 'batch' runs it on bounded input", other.display())),
+        other => {
+            return JobError::usage(format!(
+                "{} is not supported in a stream; SET 'execution.runtime-mode' = 'batch' runs it on bounded input",
+                other.display()
+            ));
+        }
     };
     JobError::usage(format!("{what} is not supported in a stream yet; SET 'execution.runtime-mode' = 'batch' runs it on bounded input"))
 }

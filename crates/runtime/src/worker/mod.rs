@@ -11,9 +11,9 @@ pub(crate) mod source;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use arrow::array::UInt32Array;
@@ -25,10 +25,10 @@ use tidemill_operator::{Operator, Output, Progress};
 use tidemill_state::checkpoint::OperatorState;
 use tidemill_state::{StateTable, hash};
 
+use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::settings::Settings;
-use crate::JobError;
 use exchange::{Element, Queue, Signal};
 use sink::SinkTask;
 use source::{Outcome, SourceTask, SplitState};
@@ -190,7 +190,11 @@ impl Worker {
                         operator = Box::new(Check::new(operator, node.schema.clone()));
                     }
                     if let Some(tables) = start.states.get(&node.id) {
-                        let mine = tables.iter().map(|t| t.of_shard(shard, width(index))).collect::<Result<Vec<_>, _>>().map_err(JobError::failed)?;
+                        let mine = tables
+                            .iter()
+                            .map(|t| t.of_shard(shard, width(index)))
+                            .collect::<Result<Vec<_>, _>>()
+                            .map_err(JobError::failed)?;
                         operator.restore(mine).map_err(|e| JobError::failed(format!("restoring the state of {}: {e}", node.name)))?;
                     }
                     Body::Operator(operator)
@@ -259,7 +263,8 @@ impl Worker {
         if shards == 1 {
             inboxes.clear();
         }
-        let sources = (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
+        let sources =
+            (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
         let remaining = nodes.iter().flatten().count();
         Ok(Worker {
             shared,
@@ -641,7 +646,13 @@ impl Worker {
     }
 
     fn route_bad(&mut self, index: usize, block: Block) -> Result<(), JobError> {
-        let target = self.nodes[index].as_ref().expect("a source of this worker").outs.iter().find(|o| matches!(o.route, Route::BadRecords)).map(|o| (o.node, o.channel));
+        let target = self.nodes[index]
+            .as_ref()
+            .expect("a source of this worker")
+            .outs
+            .iter()
+            .find(|o| matches!(o.route, Route::BadRecords))
+            .map(|o| (o.node, o.channel));
         match target {
             Some((node, channel)) => self.deliver(node, channel, Element::Block(block)),
             None => Ok(()),
@@ -797,7 +808,11 @@ fn emitted() -> StateTable {
 /// Divides rows among shards by the hash of their key.
 fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) -> Result<(), arrow::error::ArrowError> {
     let rows = block.rows();
-    let columns = keys.iter().map(|k| k.evaluate(&block.batch)?.into_array(rows)).collect::<Result<Vec<_>, _>>().map_err(|e| arrow::error::ArrowError::ComputeError(e.strip_backtrace()))?;
+    let columns = keys
+        .iter()
+        .map(|k| k.evaluate(&block.batch)?.into_array(rows))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| arrow::error::ArrowError::ComputeError(e.strip_backtrace()))?;
     let mut hashes = Vec::new();
     hash::rows(&columns, rows, &mut hashes)?;
     let mut picks: Vec<Vec<u32>> = vec![Vec::with_capacity(rows / pending.len() + 16); pending.len()];

@@ -46,7 +46,10 @@ struct Active {
 pub(super) enum Outcome {
     Block(Block),
     /// Bad records for the dead-letter table, and rows if there were any.
-    BadRecords { bad: Block, good: Option<Block> },
+    BadRecords {
+        bad: Block,
+        good: Option<Block>,
+    },
     Pending,
     /// Every split is at its end.
     End,
@@ -154,7 +157,9 @@ impl SourceTask {
         }
         match (open, idle) {
             // Only finished splits: files that may still come have not been seen, so time stands.
-            (0, _) => (self.splits.iter().map(|a| a.state.watermark).max().unwrap_or(NO_WATERMARK), self.splits.is_empty() && self.idle_ns > 0),
+            (0, _) => {
+                (self.splits.iter().map(|a| a.state.watermark).max().unwrap_or(NO_WATERMARK), self.splits.is_empty() && self.idle_ns > 0)
+            }
             (o, i) if o == i => (self.emitted_watermark, true),
             _ => (lowest, false),
         }
@@ -189,9 +194,18 @@ impl SourceTask {
         while let Some(at) = self.choose() {
             let active = &mut self.splits[at];
             if active.reader.is_none() {
-                active.reader = Some(self.source.open(&active.state.split, self.context.clone()).map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?);
+                active.reader = Some(
+                    self.source
+                        .open(&active.state.split, self.context.clone())
+                        .map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?,
+                );
             }
-            let polled = active.reader.as_mut().expect("opened above").poll(wanted).map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
+            let polled = active
+                .reader
+                .as_mut()
+                .expect("opened above")
+                .poll(wanted)
+                .map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
             match polled {
                 Polled::Rows(rows) => {
                     let outcome = self.rows(at, rows)?;

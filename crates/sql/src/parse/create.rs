@@ -57,8 +57,11 @@ fn create_table(c: &mut Cursor<'_>, temporary: bool) -> Result<CreateTable, SqlE
     let items = if c.accept_token(&Token::LParen) { table_items(c)? } else { Vec::new() };
     let comment = comment(c)?;
     if c.is(0, "DISTRIBUTED") {
-        return Err(SqlError::at(c.here(), "DISTRIBUTED BY is not supported: rows are distributed by the keys of the query that reads them")
-            .with_help("leave it out; PARTITIONED BY makes directories of a filesystem table"));
+        return Err(SqlError::at(
+            c.here(),
+            "DISTRIBUTED BY is not supported: rows are distributed by the keys of the query that reads them",
+        )
+        .with_help("leave it out; PARTITIONED BY makes directories of a filesystem table"));
     }
     let partitioned_by = if c.accept("PARTITIONED") {
         c.expect("BY")?;
@@ -96,7 +99,9 @@ fn table_items(c: &mut Cursor<'_>) -> Result<Vec<TableItem>, SqlError> {
         }
         let twice = match &item.kind {
             ItemKind::Watermark { .. } => std::mem::replace(&mut watermark, true).then_some("watermark"),
-            ItemKind::PrimaryKey { .. } | ItemKind::Physical { primary_key: true, .. } => std::mem::replace(&mut primary_key, true).then_some("primary key"),
+            ItemKind::PrimaryKey { .. } | ItemKind::Physical { primary_key: true, .. } => {
+                std::mem::replace(&mut primary_key, true).then_some("primary key")
+            }
             _ => None,
         };
         if let Some(what) = twice {
@@ -141,7 +146,9 @@ fn table_item(c: &mut Cursor<'_>) -> Result<ItemKind, SqlError> {
     }
     let table_constraint = matches!(c.parser.peek_nth_token_ref(1).token, Token::LParen) && (c.is(0, "UNIQUE") || c.is(0, "CHECK"));
     if constraint || table_constraint || (c.is(0, "FOREIGN") && c.is(1, "KEY")) {
-        return Err(SqlError::at(c.here(), "the only constraint of a table is its primary key").with_help("write PRIMARY KEY (a, b) NOT ENFORCED"));
+        return Err(
+            SqlError::at(c.here(), "the only constraint of a table is its primary key").with_help("write PRIMARY KEY (a, b) NOT ENFORCED")
+        );
     }
     let name = c.ident("a column, WATERMARK or PRIMARY KEY")?;
     column(c, name)

@@ -6,8 +6,8 @@
 
 use arrow::datatypes::DataType;
 use sqlparser::ast::{
-    CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, UnaryOperator, Value, ValueWithSpan,
+    CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart,
+    UnaryOperator, Value, ValueWithSpan,
 };
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -147,7 +147,9 @@ pub(crate) fn prefix(p: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::TABLE if call || matches!(next, Token::Word(_) | Token::SingleQuotedString(_)) => Some(table_argument(p)),
         Keyword::CAST if call => Some(cast(p, CastKind::Cast)),
         Keyword::TRY_CAST if call => Some(cast(p, CastKind::TryCast)),
-        Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..) | Token::Plus | Token::Minus) => Some(interval(p)),
+        Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..) | Token::Plus | Token::Minus) => {
+            Some(interval(p))
+        }
         Keyword::ARRAY | Keyword::MAP | Keyword::STRUCT if *next == Token::Lt => {
             Some(Err(fail(at, format!("a type cannot stand here: {}<", word.value), "a type follows AS in CAST(x AS type)")))
         }
@@ -156,7 +158,9 @@ pub(crate) fn prefix(p: &mut Parser) -> Option<Result<Expr, ParserError>> {
         }
         keyword if is_clause_word(keyword) => Some(p.expected_ref("an expression", first)),
         _ if call && word.value.eq_ignore_ascii_case("JSON_VALUE") => Some(json_value(p)),
-        _ if call && (word.value.eq_ignore_ascii_case("TIMESTAMPADD") || word.value.eq_ignore_ascii_case("TIMESTAMPDIFF")) => Some(timestamp_arithmetic(p)),
+        _ if call && (word.value.eq_ignore_ascii_case("TIMESTAMPADD") || word.value.eq_ignore_ascii_case("TIMESTAMPDIFF")) => {
+            Some(timestamp_arithmetic(p))
+        }
         _ => None,
     }
 }
@@ -180,7 +184,11 @@ pub(crate) fn infix(p: &mut Parser, left: &Expr) -> Option<Result<Expr, ParserEr
     accept(p, "VALUE");
     let here = p.peek_token_ref().span.start;
     if let Some(kind) = peek_word(p, 0).filter(|w| ["OBJECT", "ARRAY", "SCALAR"].iter().any(|k| w.eq_ignore_ascii_case(k))) {
-        return Some(Err(fail(here, format!("IS JSON {} is not supported", kind.to_ascii_uppercase()), "IS JSON works, for any kind of value")));
+        return Some(Err(fail(
+            here,
+            format!("IS JSON {} is not supported", kind.to_ascii_uppercase()),
+            "IS JSON works, for any kind of value",
+        )));
     }
     let test = call("is_json", span, vec![left.clone()]);
     Some(Ok(if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(test) } } else { test }))
@@ -277,7 +285,11 @@ fn interval(p: &mut Parser) -> Result<Expr, ParserError> {
         let next = p.peek_token_ref();
         let (found, at) = (next.token.to_string(), next.span.start);
         let found = if next.token == Token::EOF { "the end of the statement" } else { &found };
-        return Err(fail(at, format!("expected the unit of the interval, found {found}"), "write INTERVAL '5' SECOND: the number quoted, the unit not"));
+        return Err(fail(
+            at,
+            format!("expected the unit of the interval, found {found}"),
+            "write INTERVAL '5' SECOND: the number quoted, the unit not",
+        ));
     }
     Ok(parsed)
 }
@@ -297,7 +309,11 @@ fn json_value(p: &mut Parser) -> Result<Expr, ParserError> {
             on_clause(p)?;
         } else if accept(p, "ERROR") {
             on_clause(p)?;
-            return Err(fail(at, "JSON_VALUE: ERROR ON … is not supported", "leave it out: a missing or bad value is NULL, which WHERE … IS NULL finds"));
+            return Err(fail(
+                at,
+                "JSON_VALUE: ERROR ON … is not supported",
+                "leave it out: a missing or bad value is NULL, which WHERE … IS NULL finds",
+            ));
         } else if accept(p, "DEFAULT") {
             return Err(fail(at, "JSON_VALUE: DEFAULT … ON … is not supported", "write COALESCE(JSON_VALUE(…), default)"));
         } else {

@@ -57,7 +57,8 @@ const EXPLAIN_DETAILS: &[&str] = &["ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXE
 
 /// The words that statements begin with, for suggestions.
 const BEGINNINGS: &[&str] = &[
-    "BEGIN", "COPY", "CREATE", "DESC", "DESCRIBE", "DROP", "EXECUTE", "EXPLAIN", "INSERT", "RESET", "SELECT", "SET", "SHOW", "VALUES", "WITH",
+    "BEGIN", "COPY", "CREATE", "DESC", "DESCRIBE", "DROP", "EXECUTE", "EXPLAIN", "INSERT", "RESET", "SELECT", "SET", "SHOW", "VALUES",
+    "WITH",
 ];
 
 impl Reader<'_> {
@@ -142,8 +143,11 @@ impl Reader<'_> {
             }
             if !piece.is_empty() {
                 if !script.words(piece.start, &["INSERT"]) {
-                    return Err(SqlError::at(script.span(piece.start), format!("expected INSERT or END, found {}", script.tokens[piece.start].token))
-                        .with_help("only INSERT statements can be in a statement set"));
+                    return Err(SqlError::at(
+                        script.span(piece.start),
+                        format!("expected INSERT or END, found {}", script.tokens[piece.start].token),
+                    )
+                    .with_help("only INSERT statements can be in a statement set"));
                 }
                 script.check(piece.clone())?;
                 let dialect = FlinkDialect::default();

@@ -19,8 +19,9 @@ pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> 
     let next_is = |token: Token| script.tokens.get(i + 1).is_some_and(|t| t.token == token);
     let span = |n: usize| script.span(i).to(script.span(i + n - 1));
     if script.words(i, &["MATCH_RECOGNIZE"]) && next_is(Token::LParen) {
-        return Err(SqlError::at(span(1), "MATCH_RECOGNIZE is not supported")
-            .with_help("a join of the table with itself on the key and a range of time finds pairs of events; LAG … OVER sees the row before"));
+        return Err(SqlError::at(span(1), "MATCH_RECOGNIZE is not supported").with_help(
+            "a join of the table with itself on the key and a range of time finds pairs of events; LAG … OVER sees the row before",
+        ));
     }
     if script.words(i, &["FOR", "SYSTEM_TIME"]) {
         return Err(SqlError::at(span(2), "FOR SYSTEM_TIME AS OF (temporal and lookup joins) is not supported")
@@ -31,7 +32,8 @@ pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> 
             .with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
     }
     if script.words(i, &["LATERAL", "VIEW"]) {
-        return Err(SqlError::at(span(2), "LATERAL VIEW is not part of Flink SQL").with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+        return Err(SqlError::at(span(2), "LATERAL VIEW is not part of Flink SQL")
+            .with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
     }
     Ok(())
 }
@@ -49,23 +51,37 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
         ("CREATE", "TEMPORARY") if matches!(word(2).as_str(), "FUNCTION" | "SYSTEM") => {
             (3, "CREATE FUNCTION is not supported: user code cannot be loaded".into(), "the built-in functions, or a view, must do")
         }
-        ("CREATE", "CATALOG" | "DATABASE" | "SCHEMA") => {
-            (2, format!("CREATE {second} is not supported: tables live in one catalog, as long as the job runs"), "CREATE TABLE in the script itself")
-        }
+        ("CREATE", "CATALOG" | "DATABASE" | "SCHEMA") => (
+            2,
+            format!("CREATE {second} is not supported: tables live in one catalog, as long as the job runs"),
+            "CREATE TABLE in the script itself",
+        ),
         ("CREATE", "MODEL") => (2, "CREATE MODEL is not supported".into(), "call the model outside the job, and join its results"),
         ("CREATE", "MATERIALIZED") => {
             (2, "CREATE MATERIALIZED is not supported".into(), "CREATE TABLE for the result and INSERT INTO it: the job keeps it fresh")
         }
-        ("CREATE", "EXTERNAL" | "SOURCE" | "SINK" | "STREAM" | "UNBOUNDED") => {
-            (2, format!("CREATE {second} is not part of Flink SQL"), "CREATE TABLE … WITH ('connector' = '…') serves for reading and writing")
+        ("CREATE", "EXTERNAL" | "SOURCE" | "SINK" | "STREAM" | "UNBOUNDED") => (
+            2,
+            format!("CREATE {second} is not part of Flink SQL"),
+            "CREATE TABLE … WITH ('connector' = '…') serves for reading and writing",
+        ),
+        ("CREATE", "INDEX" | "UNIQUE") => {
+            (2, "indexes are not supported".into(), "state is kept by the keys of joins and groups without being told")
         }
-        ("CREATE", "INDEX" | "UNIQUE") => (2, "indexes are not supported".into(), "state is kept by the keys of joins and groups without being told"),
-        ("CREATE", "CONNECTION") => (2, "CREATE CONNECTION is not supported".into(), "the options of a connection stand in the table's WITH"),
-        ("DROP", "TEMPORARY") if !matches!(word(2).as_str(), "TABLE" | "VIEW" | "") => (3, format!("DROP {} is not supported", word(2)), "tables and views can be dropped"),
+        ("CREATE", "CONNECTION") => {
+            (2, "CREATE CONNECTION is not supported".into(), "the options of a connection stand in the table's WITH")
+        }
+        ("DROP", "TEMPORARY") if !matches!(word(2).as_str(), "TABLE" | "VIEW" | "") => {
+            (3, format!("DROP {} is not supported", word(2)), "tables and views can be dropped")
+        }
         ("DROP", "FUNCTION" | "CATALOG" | "DATABASE" | "SCHEMA" | "MODEL" | "MATERIALIZED" | "INDEX" | "SYSTEM" | "CONNECTION") => {
             (2, format!("DROP {second} is not supported"), "tables and views can be dropped")
         }
-        ("ALTER", _) => (1, "ALTER is not supported".into(), "DROP and CREATE anew; for one query, /*+ OPTIONS('key' = 'value') */ behind the table changes options"),
+        ("ALTER", _) => (
+            1,
+            "ALTER is not supported".into(),
+            "DROP and CREATE anew; for one query, /*+ OPTIONS('key' = 'value') */ behind the table changes options",
+        ),
         ("UPDATE" | "DELETE" | "MERGE", _) => (
             1,
             format!("{first} is not supported: a job writes what its query yields"),
@@ -88,9 +104,13 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
         ),
         ("END", _) => (1, "END without a BEGIN STATEMENT SET".into(), "begin the set with EXECUTE STATEMENT SET BEGIN"),
         ("FROM", _) => (1, "a query cannot begin with FROM".into(), "write SELECT * FROM …"),
-        ("ATTACH" | "DETACH" | "PRAGMA", _) => (1, format!("{first} is not supported"), "CREATE TABLE … WITH ('connector' = '…') names other systems, SET sets options"),
+        ("ATTACH" | "DETACH" | "PRAGMA", _) => {
+            (1, format!("{first} is not supported"), "CREATE TABLE … WITH ('connector' = '…') names other systems, SET sets options")
+        }
         ("GRANT" | "REVOKE", _) => (1, format!("{first} is not supported: a job has the rights of its process"), "leave it out"),
-        ("SHOW", "CREATE") if word(2) != "TABLE" => (3, format!("SHOW CREATE {} is not supported", word(2)), "SHOW CREATE TABLE name, DESCRIBE name"),
+        ("SHOW", "CREATE") if word(2) != "TABLE" => {
+            (3, format!("SHOW CREATE {} is not supported", word(2)), "SHOW CREATE TABLE name, DESCRIBE name")
+        }
         ("SHOW", "TABLES" | "CREATE") | ("SHOW", "") => return None,
         ("SHOW", _) => (2, format!("SHOW {second} is not supported"), "SHOW TABLES, SHOW CREATE TABLE name"),
         ("EXPLAIN", "ANALYZE") => (2, "EXPLAIN ANALYZE is not supported".into(), "EXPLAIN shows the plan; a run shows its metrics"),
@@ -106,15 +126,52 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
 /// Words that are likely names of columns and are reserved in Flink: an error at one of them is often
 /// only a missing pair of backticks.
 const RESERVED: &[&str] = &[
-    "COUNT", "CURRENT", "DATE", "DAY", "DESCRIBE", "END", "FLOOR", "FROM", "GROUP", "HOUR", "INTERVAL", "KEY", "LIMIT", "MATCH", "METHOD", "MINUTE", "MONTH",
-    "OFFSET", "ORDER", "PARTITION", "POSITION", "RANGE", "RESULT", "ROW", "ROWS", "SECOND", "SET", "START", "TABLE", "TIME", "TIMESTAMP", "TO", "TOP", "USER",
-    "VALUE", "VALUES", "WHERE", "YEAR",
+    "COUNT",
+    "CURRENT",
+    "DATE",
+    "DAY",
+    "DESCRIBE",
+    "END",
+    "FLOOR",
+    "FROM",
+    "GROUP",
+    "HOUR",
+    "INTERVAL",
+    "KEY",
+    "LIMIT",
+    "MATCH",
+    "METHOD",
+    "MINUTE",
+    "MONTH",
+    "OFFSET",
+    "ORDER",
+    "PARTITION",
+    "POSITION",
+    "RANGE",
+    "RESULT",
+    "ROW",
+    "ROWS",
+    "SECOND",
+    "SET",
+    "START",
+    "TABLE",
+    "TIME",
+    "TIMESTAMP",
+    "TO",
+    "TOP",
+    "USER",
+    "VALUE",
+    "VALUES",
+    "WHERE",
+    "YEAR",
 ];
 
 /// Advice for an error at a reserved word.
 pub(crate) fn reserved_help(word: &str) -> Option<String> {
     let upper = word.to_ascii_uppercase();
-    RESERVED.contains(&upper.as_str()).then(|| format!("{upper} is a reserved word; if it is meant as a name, write it in backticks: `{}`", word.to_ascii_lowercase()))
+    RESERVED
+        .contains(&upper.as_str())
+        .then(|| format!("{upper} is a reserved word; if it is meant as a name, write it in backticks: `{}`", word.to_ascii_lowercase()))
 }
 
 /// Refuses what a query holds.
@@ -168,7 +225,11 @@ impl Visitor for Refuser<'_> {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         if matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)) {
-            return self.refuse(query.body.span(), "a statement that writes cannot be part of a query", "WITH stands behind INSERT INTO t, before its SELECT");
+            return self.refuse(
+                query.body.span(),
+                "a statement that writes cannot be part of a query",
+                "WITH stands behind INSERT INTO t, before its SELECT",
+            );
         }
         if !query.locks.is_empty() || query.for_clause.is_some() {
             return self.refuse(query.body.span(), "FOR UPDATE and its like are not supported: nothing is locked", "leave it out");
@@ -205,7 +266,11 @@ impl Visitor for Refuser<'_> {
                     && let Token::Word(word) = Token::make_keyword(&ident.value)
                     && is_clause_word(word.keyword)
                 {
-                    return self.refuse(ident.span, &format!("expected a table, found {ident}"), "if it is meant as a name, write it in backticks");
+                    return self.refuse(
+                        ident.span,
+                        &format!("expected a table, found {ident}"),
+                        "if it is meant as a name, write it in backticks",
+                    );
                 }
                 if version.is_some() {
                     return self.refuse(span, "reading an older version of a table is not supported", "");
@@ -231,15 +296,30 @@ impl Visitor for Refuser<'_> {
                     return self.check_call(&function.name, &list.args);
                 }
             }
-            TableFactor::Function { .. } => return self.refuse(span, "LATERAL functions are not supported", "CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"),
+            TableFactor::Function { .. } => {
+                return self.refuse(span, "LATERAL functions are not supported", "CROSS JOIN UNNEST(array) AS t(x) makes rows of an array");
+            }
             TableFactor::UNNEST { with_offset: true, .. } => return self.refuse(span, "UNNEST WITH OFFSET is not supported", ""),
-            TableFactor::Derived { sample: Some(_), .. } => return self.refuse(span, "TABLESAMPLE is not supported", "WHERE RAND() < 0.1 keeps a tenth of the rows"),
+            TableFactor::Derived { sample: Some(_), .. } => {
+                return self.refuse(span, "TABLESAMPLE is not supported", "WHERE RAND() < 0.1 keeps a tenth of the rows");
+            }
             TableFactor::Pivot { .. } | TableFactor::Unpivot { .. } => {
-                return self.refuse(span, "PIVOT and UNPIVOT are not part of Flink SQL", "SUM(x) FILTER (WHERE k = 'a') AS a makes a column of a value");
+                return self.refuse(
+                    span,
+                    "PIVOT and UNPIVOT are not part of Flink SQL",
+                    "SUM(x) FILTER (WHERE k = 'a') AS a makes a column of a value",
+                );
             }
             TableFactor::MatchRecognize { .. } => return self.refuse(span, "MATCH_RECOGNIZE is not supported", ""),
-            TableFactor::JsonTable { .. } | TableFactor::OpenJsonTable { .. } | TableFactor::XmlTable { .. } | TableFactor::SemanticView { .. } => {
-                return self.refuse(span, "this kind of table function is not part of Flink SQL", "JSON_VALUE reads a value out of a JSON text");
+            TableFactor::JsonTable { .. }
+            | TableFactor::OpenJsonTable { .. }
+            | TableFactor::XmlTable { .. }
+            | TableFactor::SemanticView { .. } => {
+                return self.refuse(
+                    span,
+                    "this kind of table function is not part of Flink SQL",
+                    "JSON_VALUE reads a value out of a JSON text",
+                );
             }
             _ => {}
         }

@@ -147,7 +147,11 @@ impl<'a> Script<'a> {
                 }
                 Token::RParen | Token::RBracket => {
                     if top.close != *token {
-                        let help = if levels.len() > 1 { format!("'{}' must be closed first", self.tokens[levels[levels.len() - 1].open].token) } else { String::new() };
+                        let help = if levels.len() > 1 {
+                            format!("'{}' must be closed first", self.tokens[levels[levels.len() - 1].open].token)
+                        } else {
+                            String::new()
+                        };
                         let error = SqlError::at(self.span(i), format!("this '{token}' closes nothing"));
                         return Err(if help.is_empty() { error } else { error.with_help(help) });
                     }
@@ -176,12 +180,17 @@ impl<'a> Script<'a> {
                 _ => {}
             }
             if levels.last().is_some_and(|l| l.chain > CHAIN_MAX) {
-                return Err(SqlError::at(self.span(i), format!("an expression of more than {CHAIN_MAX} words without a comma or parentheses"))
-                    .with_help("many comparisons with one column are better written as column IN (…)"));
+                return Err(SqlError::at(
+                    self.span(i),
+                    format!("an expression of more than {CHAIN_MAX} words without a comma or parentheses"),
+                )
+                .with_help("many comparisons with one column are better written as column IN (…)"));
             }
         }
         match levels.last() {
-            Some(level) if levels.len() > 1 => Err(SqlError::at(self.span(level.open), format!("this '{}' is never closed", self.tokens[level.open].token))),
+            Some(level) if levels.len() > 1 => {
+                Err(SqlError::at(self.span(level.open), format!("this '{}' is never closed", self.tokens[level.open].token)))
+            }
             _ => Ok(()),
         }
     }

@@ -19,9 +19,11 @@ pub(crate) fn insert(c: &mut Cursor<'_>) -> Result<Insert, SqlError> {
     }
     let table = c.name("the name of a table")?;
     if c.is(0, "PARTITION") {
-        return Err(SqlError::at(c.here(), "INSERT … PARTITION (…) is not supported").with_help("write the value of the partition as a column of the query"));
+        return Err(SqlError::at(c.here(), "INSERT … PARTITION (…) is not supported")
+            .with_help("write the value of the partition as a column of the query"));
     }
-    let query_in_parentheses = || ["SELECT", "WITH", "VALUES", "TABLE"].iter().any(|w| c.is(1, w)) || c.parser.peek_nth_token_ref(1).token == Token::LParen;
+    let query_in_parentheses =
+        || ["SELECT", "WITH", "VALUES", "TABLE"].iter().any(|w| c.is(1, w)) || c.parser.peek_nth_token_ref(1).token == Token::LParen;
     let columns = if *c.peek() == Token::LParen && !query_in_parentheses() { c.idents("the name of a column")? } else { Vec::new() };
     let query = c.query()?;
     let on_conflict = if c.accept("ON") {
@@ -116,7 +118,8 @@ pub(crate) fn set(script: &Script<'_>, range: &Range<usize>) -> Result<Statement
         match &script.tokens[part.start].token {
             Token::SingleQuotedString(s) if part.len() == 1 => Ok(s.clone()),
             _ if script.tokens[part.clone()].iter().any(|t| matches!(t.token, Token::SingleQuotedString(_))) => {
-                Err(SqlError::at(script.range_span(part), format!("SET: the {what} is either one text in quotes or has none")).with_help(usage))
+                Err(SqlError::at(script.range_span(part), format!("SET: the {what} is either one text in quotes or has none"))
+                    .with_help(usage))
             }
             _ => Ok(script.range_span(part).text(script.lines.text()).to_string()),
         }

@@ -38,7 +38,13 @@ fn show_table(table: &CreateTable) -> String {
                 format!("{name} {}{}{}{}", flink_type(data_type), null(nullable), if *primary_key { " pk" } else { "" }, note(comment))
             }
             ItemKind::Metadata { name, data_type, nullable, key, is_virtual, comment } => {
-                format!("{name} {}{} <- {key}{}{}", flink_type(data_type), null(nullable), if *is_virtual { " virtual" } else { "" }, note(comment))
+                format!(
+                    "{name} {}{} <- {key}{}{}",
+                    flink_type(data_type),
+                    null(nullable),
+                    if *is_virtual { " virtual" } else { "" },
+                    note(comment)
+                )
             }
             ItemKind::Computed { name, expr, comment } => format!("{name} := {expr}{}", note(comment)),
             ItemKind::Watermark { column, expr } => format!("watermark {column} {expr}"),
@@ -136,16 +142,31 @@ fn scripts() {
 #[test]
 fn create_table_columns() {
     check("CREATE TABLE t (a INT)", "table t[a INT]");
-    check("create temporary table if not exists c.d.`my t` (a int not null comment 'x')", "table temporary if-not-exists c.d.`my t`[a INT not-null 'x']");
+    check(
+        "create temporary table if not exists c.d.`my t` (a int not null comment 'x')",
+        "table temporary if-not-exists c.d.`my t`[a INT not-null 'x']",
+    );
     check("CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, b STRING NULL)", "table t[a INT not-null pk; b STRING]");
     check("CREATE TABLE t (a INT CONSTRAINT k PRIMARY KEY NOT ENFORCED)", "table t[a INT not-null pk]");
     check("CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b) NOT ENFORCED)", "table t[a INT; b INT; key a, b]");
     check("CREATE TABLE t (a INT, CONSTRAINT k PRIMARY KEY (a) NOT ENFORCED)", "table t[a INT; key a]");
-    check("CREATE TABLE t (`offset` BIGINT METADATA VIRTUAL, ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp')", "table t[`offset` BIGINT <- offset virtual; ts TIMESTAMP_LTZ(3) <- timestamp]");
-    check("CREATE TABLE t (h MAP<STRING, BYTES> NOT NULL METADATA FROM 'headers' VIRTUAL COMMENT 'h')", "table t[h MAP<STRING, BYTES> not-null <- headers virtual 'h']");
+    check(
+        "CREATE TABLE t (`offset` BIGINT METADATA VIRTUAL, ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp')",
+        "table t[`offset` BIGINT <- offset virtual; ts TIMESTAMP_LTZ(3) <- timestamp]",
+    );
+    check(
+        "CREATE TABLE t (h MAP<STRING, BYTES> NOT NULL METADATA FROM 'headers' VIRTUAL COMMENT 'h')",
+        "table t[h MAP<STRING, BYTES> not-null <- headers virtual 'h']",
+    );
     check("CREATE TABLE t (a INT, b AS a * 2, pt AS PROCTIME() COMMENT 'now')", "table t[a INT; b := a * 2; pt := PROCTIME() 'now']");
-    check("CREATE TABLE t (ms BIGINT, rt AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR rt AS rt - INTERVAL '5' SECOND)", "table t[ms BIGINT; rt := TO_TIMESTAMP_LTZ(ms, 3); watermark rt rt - INTERVAL '5' SECOND]");
-    check("CREATE TABLE t (a ROW<b ARRAY<MAP<STRING, ARRAY<INT>>>, c INT>, watermark INT, primary INT, `constraint` INT)", "table t[a ROW<`b` ARRAY<MAP<STRING, ARRAY<INT>>>, `c` INT>; watermark INT; primary INT; `constraint` INT]");
+    check(
+        "CREATE TABLE t (ms BIGINT, rt AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR rt AS rt - INTERVAL '5' SECOND)",
+        "table t[ms BIGINT; rt := TO_TIMESTAMP_LTZ(ms, 3); watermark rt rt - INTERVAL '5' SECOND]",
+    );
+    check(
+        "CREATE TABLE t (a ROW<b ARRAY<MAP<STRING, ARRAY<INT>>>, c INT>, watermark INT, primary INT, `constraint` INT)",
+        "table t[a ROW<`b` ARRAY<MAP<STRING, ARRAY<INT>>>, `c` INT>; watermark INT; primary INT; `constraint` INT]",
+    );
     check("CREATE TABLE t (a AS CAST(b AS TIMESTAMP(3) WITH LOCAL TIME ZONE))", "table t[a := CAST(b AS TIMESTAMP_LTZ(3))]");
 }
 
@@ -155,17 +176,35 @@ fn create_table_clauses() {
     check("CREATE TABLE t (a INT, dt STRING) COMMENT 'c' PARTITIONED BY (dt) WITH ()", "table t[a INT; dt STRING] 'c' by dt");
     check("CREATE TABLE t WITH ('path' = 'x') AS SELECT a FROM s", "table t[] path=x as SELECT a FROM s");
     check("CREATE TABLE t LIKE s", "table t[] like s");
-    check("CREATE TABLE t (a INT) WITH ('k'='v') LIKE c.s (INCLUDING ALL EXCLUDING OPTIONS OVERWRITING WATERMARKS)", "table t[a INT] k=v like c.s Including-All Excluding-Options Overwriting-Watermarks");
-    check("CREATE TABLE t LIKE s (EXCLUDING CONSTRAINTS EXCLUDING GENERATED EXCLUDING METADATA EXCLUDING PARTITIONS EXCLUDING DISTRIBUTION)", "table t[] like s Excluding-Constraints Excluding-Generated Excluding-Metadata Excluding-Partitions Excluding-Distribution");
+    check(
+        "CREATE TABLE t (a INT) WITH ('k'='v') LIKE c.s (INCLUDING ALL EXCLUDING OPTIONS OVERWRITING WATERMARKS)",
+        "table t[a INT] k=v like c.s Including-All Excluding-Options Overwriting-Watermarks",
+    );
+    check(
+        "CREATE TABLE t LIKE s (EXCLUDING CONSTRAINTS EXCLUDING GENERATED EXCLUDING METADATA EXCLUDING PARTITIONS EXCLUDING DISTRIBUTION)",
+        "table t[] like s Excluding-Constraints Excluding-Generated Excluding-Metadata Excluding-Partitions Excluding-Distribution",
+    );
 }
 
 #[test]
 fn create_table_errors() {
-    check("CREATE TABLE t (a INT PRIMARY KEY)", "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ PRIMARY KEY");
-    check("CREATE TABLE t (a INT, PRIMARY KEY (a) ENFORCED)", "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ ENFORCED");
-    check("CREATE TABLE t (a INT, PRIMARY KEY (a))", "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ PRIMARY KEY (a)");
+    check(
+        "CREATE TABLE t (a INT PRIMARY KEY)",
+        "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ PRIMARY KEY",
+    );
+    check(
+        "CREATE TABLE t (a INT, PRIMARY KEY (a) ENFORCED)",
+        "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ ENFORCED",
+    );
+    check(
+        "CREATE TABLE t (a INT, PRIMARY KEY (a))",
+        "a primary key must be declared NOT ENFORCED: it is a promise about the data that nobody checks @ PRIMARY KEY (a)",
+    );
     check("CREATE TABLE t (a INT, a STRING)", "column a is defined twice @ a STRING");
-    check("CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, PRIMARY KEY (a) NOT ENFORCED)", "a table has at most one primary key @ PRIMARY KEY (a) NOT ENFORCED");
+    check(
+        "CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, PRIMARY KEY (a) NOT ENFORCED)",
+        "a table has at most one primary key @ PRIMARY KEY (a) NOT ENFORCED",
+    );
     check("CREATE TABLE t (WATERMARK FOR a AS a, WATERMARK FOR b AS b)", "a table has at most one watermark @ WATERMARK FOR b AS b");
     check("CREATE TABLE t (WATERMARK FOR a.b AS b)", "the time column of a watermark stands on its own, not inside a ROW @ .");
     check("CREATE TABLE t (a TEXT)", "TEXT is not a type @ TEXT");
@@ -176,7 +215,10 @@ fn create_table_errors() {
     check("CREATE TABLE t (a INT b INT)", "expected ',' or ')' after the definition of a column, found b @ b");
     check("CREATE TABLE t (a INT DEFAULT 1)", "DEFAULT is not part of a column in Flink SQL @ DEFAULT");
     check("CREATE TABLE t (a INT, UNIQUE (a))", "the only constraint of a table is its primary key @ UNIQUE");
-    check("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a) INTO 4 BUCKETS", "DISTRIBUTED BY is not supported: rows are distributed by the keys of the query that reads them @ DISTRIBUTED");
+    check(
+        "CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a) INTO 4 BUCKETS",
+        "DISTRIBUTED BY is not supported: rows are distributed by the keys of the query that reads them @ DISTRIBUTED",
+    );
     check("CREATE TABLE t (a INT) WITH ('k' = 1)", "expected the value of 'k' in single quotes, found 1 @ 1");
     check("CREATE TABLE t (a INT) WITH (k = 'v')", "expected the key of an option in single quotes, found k @ k");
     check("CREATE TABLE t (a INT) WITH ('k'='v', 'k'='w')", "option 'k' is there twice @ 'k'='w'");
@@ -193,7 +235,10 @@ fn create_table_errors() {
 #[test]
 fn views_and_drops() {
     check("CREATE VIEW v AS SELECT a FROM t", "view false false v() SELECT a FROM t");
-    check("CREATE TEMPORARY VIEW IF NOT EXISTS c.v (x COMMENT 'c', y) COMMENT 'v' AS SELECT a, b FROM t", "view true true c.v(x, y) SELECT a, b FROM t");
+    check(
+        "CREATE TEMPORARY VIEW IF NOT EXISTS c.v (x COMMENT 'c', y) COMMENT 'v' AS SELECT a, b FROM t",
+        "view true true c.v(x, y) SELECT a, b FROM t",
+    );
     check("DROP TABLE t; DROP TEMPORARY TABLE IF EXISTS c.t", "drop-table false t | drop-table true c.t");
     check("DROP VIEW IF EXISTS v", "drop-view true v");
     check("DROP SEQUENCE s", "expected TABLE or VIEW, found SEQUENCE @ SEQUENCE");
@@ -207,7 +252,10 @@ fn inserts() {
     check("INSERT INTO s (SELECT 1)", "insert s() (SELECT 1)");
     check("INSERT INTO s WITH w AS (SELECT 1 AS a) SELECT a FROM w", "insert s() WITH w AS (SELECT 1 AS a) SELECT a FROM w");
     check("INSERT INTO s SELECT * FROM t ON CONFLICT DO NOTHING", "insert s() SELECT * FROM t on conflict Nothing");
-    check("INSERT INTO s SELECT a, COUNT(*) FROM t GROUP BY a ON CONFLICT DO DEDUPLICATE", "insert s() SELECT a, COUNT(*) FROM t GROUP BY a on conflict Deduplicate");
+    check(
+        "INSERT INTO s SELECT a, COUNT(*) FROM t GROUP BY a ON CONFLICT DO DEDUPLICATE",
+        "insert s() SELECT a, COUNT(*) FROM t GROUP BY a on conflict Deduplicate",
+    );
     check("EXECUTE INSERT INTO s SELECT 1", "insert s() SELECT 1");
     check("INSERT INTO s SELECT 1 ON CONFLICT DO MAYBE", "expected NOTHING, ERROR or DEDUPLICATE, found MAYBE @ MAYBE");
     check("INSERT INTO s PARTITION (dt='x') SELECT 1", "INSERT … PARTITION (…) is not supported @ PARTITION");
@@ -220,7 +268,10 @@ fn inserts() {
 fn statement_sets() {
     let set = "set[insert a() SELECT 1; insert b() SELECT CASE WHEN x THEN 1 END FROM t]";
     check("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO b SELECT CASE WHEN x THEN 1 END FROM t; END", set);
-    check("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO b SELECT CASE WHEN x THEN 1 END FROM t; END; SHOW TABLES;", &format!("{set} | show-tables"));
+    check(
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO b SELECT CASE WHEN x THEN 1 END FROM t; END; SHOW TABLES;",
+        &format!("{set} | show-tables"),
+    );
     check("BEGIN STATEMENT SET; INSERT INTO a SELECT 1; INSERT INTO b SELECT CASE WHEN x THEN 1 END FROM t; END;", set);
     check("EXPLAIN STATEMENT SET BEGIN INSERT INTO a SELECT 1; END", "explain[] set[insert a() SELECT 1]");
     check("EXPLAIN EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; END; SELECT 2", "explain[] set[insert a() SELECT 1] | SELECT 2");
@@ -292,7 +343,9 @@ fn queries_that_stay_as_they_are() {
     check_same("WITH w AS (SELECT 1 AS a) SELECT a FROM w UNION ALL SELECT 2 INTERSECT SELECT 3");
     check_same("SELECT a FROM t WHERE a IN (SELECT b FROM u) AND EXISTS (SELECT 1 FROM v)");
     check_same("SELECT ARRAY[1, 2][1], ROW(1, 'a'), t.r.f, PROCTIME(), CURRENT_TIMESTAMP FROM t");
-    check_same("SELECT INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '5' MINUTES, INTERVAL '10' SECOND (3), DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00'");
+    check_same(
+        "SELECT INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '5' MINUTES, INTERVAL '10' SECOND (3), DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00'",
+    );
     check_same("SELECT a FROM t ORDER BY a DESC NULLS LAST LIMIT 10");
     check_same("SELECT LISTAGG(a, ',') FROM t GROUP BY k");
     check_same("SELECT 'it''s', 'ünï', U&'\\00C4' FROM `päth`");
@@ -313,27 +366,48 @@ fn casts() {
 
 #[test]
 fn rewrites() {
-    check("SELECT TIMESTAMPADD(HOUR, 1, ts), timestampdiff(SQL_TSI_DAY, a, b)", "SELECT timestampadd('HOUR', 1, ts), timestampdiff('DAY', a, b)");
+    check(
+        "SELECT TIMESTAMPADD(HOUR, 1, ts), timestampdiff(SQL_TSI_DAY, a, b)",
+        "SELECT timestampadd('HOUR', 1, ts), timestampdiff('DAY', a, b)",
+    );
     check("SELECT TIMESTAMPADD(FORTNIGHT, 1, ts)", "FORTNIGHT is not a unit of time @ FORTNIGHT");
     check("SELECT a IS JSON AND b IS NOT JSON VALUE, c IS NOT NULL", "SELECT is_json(a) AND NOT is_json(b), c IS NOT NULL");
     check("SELECT a IS JSON OBJECT", "IS JSON OBJECT is not supported @ OBJECT");
     check("SELECT JSON_VALUE(x, '$.a')", "SELECT json_value(x, '$.a')");
     check("SELECT JSON_VALUE(x, '$.a' RETURNING BIGINT NULL ON EMPTY NULL ON ERROR)", "SELECT json_value_as_bigint(x, '$.a')");
-    check("SELECT JSON_VALUE(x, '$.a' RETURNING DOUBLE), JSON_VALUE(x, '$.a' RETURNING BOOLEAN)", "SELECT json_value_as_double(x, '$.a'), json_value_as_boolean(x, '$.a')");
-    check("SELECT JSON_VALUE(x, '$.a' RETURNING VARCHAR(5)), JSON_VALUE(x, '$.a' RETURNING INT)", "SELECT json_value_as_string(x, '$.a'), TRY_CAST(json_value_as_bigint(x, '$.a') AS INT)");
+    check(
+        "SELECT JSON_VALUE(x, '$.a' RETURNING DOUBLE), JSON_VALUE(x, '$.a' RETURNING BOOLEAN)",
+        "SELECT json_value_as_double(x, '$.a'), json_value_as_boolean(x, '$.a')",
+    );
+    check(
+        "SELECT JSON_VALUE(x, '$.a' RETURNING VARCHAR(5)), JSON_VALUE(x, '$.a' RETURNING INT)",
+        "SELECT json_value_as_string(x, '$.a'), TRY_CAST(json_value_as_bigint(x, '$.a') AS INT)",
+    );
     check("SELECT JSON_VALUE(x, '$.a' RETURNING DATE)", "JSON_VALUE cannot return DATE @ DATE");
     check("SELECT JSON_VALUE(x, '$.a' DEFAULT 1 ON EMPTY)", "JSON_VALUE: DEFAULT … ON … is not supported @ DEFAULT");
     check("SELECT JSON_VALUE(x, '$.a' ERROR ON ERROR)", "JSON_VALUE: ERROR ON … is not supported @ ERROR");
     check("SELECT MAP['a', 1]", "MAP[…] values are not supported @ MAP");
     check("SELECT INTERVAL '5'", "expected the unit of the interval, found the end of the statement @ ");
-    check("SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '1' DAY))", "SELECT * FROM TABLE(TUMBLE(__TABLE(t), DESCRIPTOR(rt), INTERVAL '1' DAY))");
+    check(
+        "SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '1' DAY))",
+        "SELECT * FROM TABLE(TUMBLE(__TABLE(t), DESCRIPTOR(rt), INTERVAL '1' DAY))",
+    );
 }
 
 #[test]
 fn refusals() {
-    check("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY rt PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE A AS TRUE)", "MATCH_RECOGNIZE is not supported @ MATCH_RECOGNIZE");
-    check("SELECT * FROM o JOIN r FOR SYSTEM_TIME AS OF o.rt ON o.k = r.k", "FOR SYSTEM_TIME AS OF (temporal and lookup joins) is not supported @ FOR SYSTEM_TIME");
-    check("SELECT * FROM t, LATERAL TABLE(f(a)) AS x(b)", "LATERAL TABLE is not supported: there are no table functions but the windows @ LATERAL TABLE");
+    check(
+        "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY rt PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE A AS TRUE)",
+        "MATCH_RECOGNIZE is not supported @ MATCH_RECOGNIZE",
+    );
+    check(
+        "SELECT * FROM o JOIN r FOR SYSTEM_TIME AS OF o.rt ON o.k = r.k",
+        "FOR SYSTEM_TIME AS OF (temporal and lookup joins) is not supported @ FOR SYSTEM_TIME",
+    );
+    check(
+        "SELECT * FROM t, LATERAL TABLE(f(a)) AS x(b)",
+        "LATERAL TABLE is not supported: there are no table functions but the windows @ LATERAL TABLE",
+    );
     check("SELECT TOP 3 a FROM t", "TOP is not part of Flink SQL @ SELECT");
     check("SELECT a INTO x FROM t", "SELECT … INTO is not part of Flink SQL @ SELECT");
     check("SELECT a FROM t FOR UPDATE", "FOR UPDATE and its like are not supported: nothing is locked @ SELECT a FROM t");
@@ -425,20 +499,31 @@ fn check_hints(script: &str, expect: &str) {
 #[test]
 fn hints() {
     check_hints("SELECT * FROM t /*+ OPTIONS('k'='v', 'a' = 'b') */ AS x", "t@1:15 options {\"a\": \"b\", \"k\": \"v\"}");
-    check_hints("SELECT * FROM c.`d e`.t /*+ OPTIONS('k'='v') */, t /*+options('k'='w')*/", "c.d e.t@1:15 options {\"k\": \"v\"}; t@1:50 options {\"k\": \"w\"}");
+    check_hints(
+        "SELECT * FROM c.`d e`.t /*+ OPTIONS('k'='v') */, t /*+options('k'='w')*/",
+        "c.d e.t@1:15 options {\"k\": \"v\"}; t@1:50 options {\"k\": \"w\"}",
+    );
     check_hints("SELECT /*+ STATE_TTL('a'='1d'), LOOKUP('table'='c') */ * FROM a", "@1:1 ttl {\"a\": \"1d\"}; @1:1 LOOKUP");
     check_hints("SELECT /*+ BROADCAST(a) */ * FROM a", "@1:1 BROADCAST");
     check_hints("INSERT INTO s /*+ OPTIONS('k'='v') */ SELECT 1; SELECT 2", "s@1:13 options {\"k\": \"v\"}");
     check_hints("SELECT * FROM 'x.csv' /*+ OPTIONS('k'='v') */", "x.csv@1:15 options {\"k\": \"v\"}");
     check_hints("SELECT 1 /* no hint */ -- nor /*+ this */", "");
-    check_hints("SELECT * FROM t AS x /*+ OPTIONS('k'='v') */", "a hint stands directly behind the name of a table, before its alias @ /*+ OPTIONS('k'='v') */");
-    check_hints("/*+ OPTIONS('k'='v') */ SELECT 1", "a hint stands behind SELECT or behind the name of a table, not before a statement @ /*+ OPTIONS('k'='v') */");
+    check_hints(
+        "SELECT * FROM t AS x /*+ OPTIONS('k'='v') */",
+        "a hint stands directly behind the name of a table, before its alias @ /*+ OPTIONS('k'='v') */",
+    );
+    check_hints(
+        "/*+ OPTIONS('k'='v') */ SELECT 1",
+        "a hint stands behind SELECT or behind the name of a table, not before a statement @ /*+ OPTIONS('k'='v') */",
+    );
     check_hints("SELECT * FROM t /*+ OPTIONS('k') */", "cannot read the hint: 'k' has no value @ /*+ OPTIONS('k') */");
     check_hints("SELECT * FROM t /*+ OPTIONS('k'='v' */", "cannot read the hint: a ) is missing @ /*+ OPTIONS('k'='v' */");
     check_hints("SELECT * FROM t /*+ */", "cannot read the hint: it is empty @ /*+ */");
     let statements = parse_script("SELECT * FROM t /*+ OPTIONS('k'='v') */").expect("parses");
     let StatementKind::Query(query) = &statements[0].kind else { panic!("a query") };
-    let sqlparser::ast::TableFactor::Table { name, .. } = &query.body.as_select().expect("a select").from[0].relation else { panic!("a table") };
+    let sqlparser::ast::TableFactor::Table { name, .. } = &query.body.as_select().expect("a select").from[0].relation else {
+        panic!("a table")
+    };
     assert_eq!(name.0[0].as_ident().expect("a name").span.start, statements[0].hints[0].at);
 }
 
@@ -446,7 +531,16 @@ fn hints() {
 #[test]
 fn limits() {
     let deep = |open: &str, close: &str, n: usize| outcome(&format!("SELECT {}1{}", open.repeat(n), close.repeat(n)));
-    for (open, close) in [("(", ")"), ("f(", ")"), ("CAST(", " AS INT)"), ("NULLABLE(", ")"), ("ARRAY[", "]"), ("CASE WHEN ", " THEN 1 END"), ("- ", ""), ("NOT ", "")] {
+    for (open, close) in [
+        ("(", ")"),
+        ("f(", ")"),
+        ("CAST(", " AS INT)"),
+        ("NULLABLE(", ")"),
+        ("ARRAY[", "]"),
+        ("CASE WHEN ", " THEN 1 END"),
+        ("- ", ""),
+        ("NOT ", ""),
+    ] {
         assert!(deep(open, close, 5_000).contains(" @ "), "{open}");
     }
     assert!(deep("ARRAY<", ">", 5_000).contains(" @ "));

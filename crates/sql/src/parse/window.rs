@@ -3,7 +3,8 @@
 //! (`GROUP BY TUMBLE(rt, …)`) are ordinary calls and none of this module's business.
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments, Ident, ObjectName, Spanned, TableFactor, UnaryOperator,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments, Ident, ObjectName, Spanned, TableFactor,
+    UnaryOperator,
 };
 
 use crate::ast::{TableArg, WindowCall, WindowIntervals, WindowKind};
@@ -33,7 +34,9 @@ fn usage(kind: WindowKind) -> &'static str {
 fn kind_of(name: &ObjectName) -> Option<WindowKind> {
     let [part] = name.0.as_slice() else { return None };
     let ident = part.as_ident().filter(|i| i.quote_style.is_none())?;
-    [WindowKind::Tumble, WindowKind::Hop, WindowKind::Cumulate, WindowKind::Session].into_iter().find(|k| ident.value.eq_ignore_ascii_case(k.name()))
+    [WindowKind::Tumble, WindowKind::Hop, WindowKind::Cumulate, WindowKind::Session]
+        .into_iter()
+        .find(|k| ident.value.eq_ignore_ascii_case(k.name()))
 }
 
 /// Whether a function is one of the four.
@@ -87,7 +90,9 @@ fn decode(kind: WindowKind, name: &ObjectName, args: &[FunctionArg], lines: &Lin
     let whole = args.iter().fold(name.span(), |span, arg| span.union(&arg.span()));
     let whole = lines.span(whole);
     let function = kind.name();
-    let fault = |place: sqlparser::tokenizer::Span, message: String| SqlError::new(message).or_at(lines.span(place)).or_at(whole).with_help(usage(kind));
+    let fault = |place: sqlparser::tokenizer::Span, message: String| {
+        SqlError::new(message).or_at(lines.span(place)).or_at(whole).with_help(usage(kind))
+    };
     let mut values = bind(kind, args, &fault)?;
     let mut take = |parameter: &str| {
         let index = parameters(kind).iter().position(|p| *p == parameter)?;
@@ -176,7 +181,9 @@ fn decode_table(
     let args = match expr {
         Expr::Subquery(query) => return Ok((TableArg::Query(query.clone()), Vec::new())),
         Expr::Function(f) if is_named(f, TABLE_ARGUMENT) => plain_arguments(f).unwrap_or_default(),
-        other => return Err(fault(other.span(), format!("{function}: DATA must be TABLE and a name, or a query in parentheses, not {other}"))),
+        other => {
+            return Err(fault(other.span(), format!("{function}: DATA must be TABLE and a name, or a query in parentheses, not {other}")));
+        }
     };
     let Some((table, keys)) = args.split_first() else {
         return Err(fault(expr.span(), format!("{function}: TABLE needs the name of a table")));
@@ -200,7 +207,11 @@ fn decode_table(
     Ok((input, partition_by))
 }
 
-fn decode_descriptor(function: &str, expr: &Expr, fault: &dyn Fn(sqlparser::tokenizer::Span, String) -> SqlError) -> Result<Ident, SqlError> {
+fn decode_descriptor(
+    function: &str,
+    expr: &Expr,
+    fault: &dyn Fn(sqlparser::tokenizer::Span, String) -> SqlError,
+) -> Result<Ident, SqlError> {
     if let Expr::Function(f) = expr
         && is_named(f, "DESCRIPTOR")
     {
@@ -260,14 +271,32 @@ mod tests {
     fn positional() {
         check("TABLE(TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' MINUTES))", "TUMBLE bid on ts size=INTERVAL '10' MINUTES");
         check("TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' MINUTE) AS w", "TUMBLE bid on ts size=INTERVAL '10' MINUTE");
-        check("tumble(table bid, descriptor(ts), interval '1' hour, interval '5' minute)", "TUMBLE bid on ts size=INTERVAL '1' HOUR offset=INTERVAL '5' MINUTE");
-        check("TUMBLE(TABLE c.d.`my bids`, DESCRIPTOR(`t s`), INTERVAL '1' DAY, -INTERVAL '1' HOUR)", "TUMBLE c.d.`my bids` on `t s` size=INTERVAL '1' DAY offset=-INTERVAL '1' HOUR");
-        check("TABLE(HOP(TABLE b, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND))", "HOP b on ts size=INTERVAL '10' SECOND slide=INTERVAL '5' SECOND");
-        check("CUMULATE(TABLE b, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY)", "CUMULATE b on ts size=INTERVAL '1' DAY step=INTERVAL '1' HOUR");
+        check(
+            "tumble(table bid, descriptor(ts), interval '1' hour, interval '5' minute)",
+            "TUMBLE bid on ts size=INTERVAL '1' HOUR offset=INTERVAL '5' MINUTE",
+        );
+        check(
+            "TUMBLE(TABLE c.d.`my bids`, DESCRIPTOR(`t s`), INTERVAL '1' DAY, -INTERVAL '1' HOUR)",
+            "TUMBLE c.d.`my bids` on `t s` size=INTERVAL '1' DAY offset=-INTERVAL '1' HOUR",
+        );
+        check(
+            "TABLE(HOP(TABLE b, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND))",
+            "HOP b on ts size=INTERVAL '10' SECOND slide=INTERVAL '5' SECOND",
+        );
+        check(
+            "CUMULATE(TABLE b, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+            "CUMULATE b on ts size=INTERVAL '1' DAY step=INTERVAL '1' HOUR",
+        );
         check("SESSION(TABLE b, DESCRIPTOR(ts), INTERVAL '5' MINUTE)", "SESSION b on ts gap=INTERVAL '5' MINUTE");
         check("SESSION(TABLE b PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE)", "SESSION b by k on ts gap=INTERVAL '5' MINUTE");
-        check("SESSION(TABLE b PARTITION BY k, `l`, DESCRIPTOR(ts), INTERVAL '5' MINUTE)", "SESSION b by k,`l` on ts gap=INTERVAL '5' MINUTE");
-        check("SESSION(TABLE b PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '5' MINUTE)", "SESSION b by k,l on ts gap=INTERVAL '5' MINUTE");
+        check(
+            "SESSION(TABLE b PARTITION BY k, `l`, DESCRIPTOR(ts), INTERVAL '5' MINUTE)",
+            "SESSION b by k,`l` on ts gap=INTERVAL '5' MINUTE",
+        );
+        check(
+            "SESSION(TABLE b PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '5' MINUTE)",
+            "SESSION b by k,l on ts gap=INTERVAL '5' MINUTE",
+        );
         check("TUMBLE(TABLE 'b.csv', DESCRIPTOR(ts), INTERVAL '1' DAY)", "TUMBLE 'b.csv' on ts size=INTERVAL '1' DAY");
         check("TUMBLE((SELECT * FROM b), DESCRIPTOR(ts), INTERVAL '1' DAY)", "TUMBLE (SELECT * FROM b) on ts size=INTERVAL '1' DAY");
         check("TUMBLE(TABLE (SELECT * FROM b), DESCRIPTOR(ts), INTERVAL '1' DAY)", "TUMBLE (SELECT * FROM b) on ts size=INTERVAL '1' DAY");
@@ -309,10 +338,19 @@ mod tests {
         check("HOP(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY)", "HOP: the argument SIZE is missing @ HOP");
         check("TUMBLE(TABLE b, DESCRIPTOR(ts), n)", "TUMBLE: SIZE must be an INTERVAL literal @ n");
         check("SESSION(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '1' DAY)", "SESSION takes at most 3 arguments @ '1'");
-        check("TUMBLE(DATA => TABLE b, TIMECOL => DESCRIPTOR(ts), SLIDE => INTERVAL '1' DAY)", "TUMBLE has no argument SLIDE; it has DATA, TIMECOL, SIZE, OFFSET @ SLIDE");
-        check("TUMBLE(TABLE b PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' DAY)", "TUMBLE takes no PARTITION BY: its windows are the same for all keys @ k");
+        check(
+            "TUMBLE(DATA => TABLE b, TIMECOL => DESCRIPTOR(ts), SLIDE => INTERVAL '1' DAY)",
+            "TUMBLE has no argument SLIDE; it has DATA, TIMECOL, SIZE, OFFSET @ SLIDE",
+        );
+        check(
+            "TUMBLE(TABLE b PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' DAY)",
+            "TUMBLE takes no PARTITION BY: its windows are the same for all keys @ k",
+        );
         check("TUMBLE(DATA => TABLE b, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '5')", "expected the unit of the interval, found ) @ )");
         check("f(TABLE b)", "f cannot take a table: there are no table functions but TUMBLE, HOP, CUMULATE and SESSION @ f");
-        check("TABLE(TO_CHANGELOG(input => TABLE b))", "TO_CHANGELOG cannot take a table: there are no table functions but TUMBLE, HOP, CUMULATE and SESSION @ TO_CHANGELOG");
+        check(
+            "TABLE(TO_CHANGELOG(input => TABLE b))",
+            "TO_CHANGELOG cannot take a table: there are no table functions but TUMBLE, HOP, CUMULATE and SESSION @ TO_CHANGELOG",
+        );
     }
 }

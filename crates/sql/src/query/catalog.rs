@@ -93,12 +93,12 @@ impl Catalog {
     pub fn droppable(&self, name: &ObjectName, if_exists: bool, view: bool, lines: &LineIndex<'_>) -> Result<Option<String>, SqlError> {
         match self.find(name, lines) {
             Ok((found, relation)) => match (relation, view) {
-                (Relation::Table { .. }, true) => {
-                    Err(SqlError::new(format!("{found} is a table, not a view")).or_at(lines.span(name.span())).with_help(format!("write DROP TABLE {found}")))
-                }
-                (Relation::View(_), false) => {
-                    Err(SqlError::new(format!("{found} is a view, not a table")).or_at(lines.span(name.span())).with_help(format!("write DROP VIEW {found}")))
-                }
+                (Relation::Table { .. }, true) => Err(SqlError::new(format!("{found} is a table, not a view"))
+                    .or_at(lines.span(name.span()))
+                    .with_help(format!("write DROP TABLE {found}"))),
+                (Relation::View(_), false) => Err(SqlError::new(format!("{found} is a view, not a table"))
+                    .or_at(lines.span(name.span()))
+                    .with_help(format!("write DROP VIEW {found}"))),
                 _ => Ok(Some(found)),
             },
             Err(_) if if_exists => Ok(None),
@@ -112,7 +112,9 @@ impl Catalog {
         match nearest(name, self.names()) {
             Some(near) if near.eq_ignore_ascii_case(name) => error.with_help(format!("names are case-sensitive: there is {near}")),
             Some(near) => error.with_help(format!("did you mean {near}?")),
-            None if self.relations.is_empty() => error.with_help("create it first: CREATE TABLE …; a file is written in single quotes: 'data.csv'"),
+            None if self.relations.is_empty() => {
+                error.with_help("create it first: CREATE TABLE …; a file is written in single quotes: 'data.csv'")
+            }
             None => error.with_help(format!("there are {}", listed(self.names()))),
         }
     }
@@ -133,8 +135,9 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
         return None;
     }
     let lower = word.to_lowercase();
-    let (distance, name) =
-        names.map(|n| (strsim::damerau_levenshtein(&lower, &n.to_lowercase()), n)).min_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)))?;
+    let (distance, name) = names
+        .map(|n| (strsim::damerau_levenshtein(&lower, &n.to_lowercase()), n))
+        .min_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)))?;
     (distance <= 1 + name.chars().count() / 5 && distance < word.chars().count()).then_some(name)
 }
 
@@ -167,7 +170,8 @@ pub(crate) fn strip_defaults<'a>(parts: &[&'a str]) -> Option<&'a str> {
 /// Whether a name that is no table looks like a file.
 pub(crate) fn looks_like_file(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    name.contains('/') || [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".zip"].iter().any(|end| lower.ends_with(end))
+    name.contains('/')
+        || [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".zip"].iter().any(|end| lower.ends_with(end))
 }
 
 /// The files of one statement: each is looked at once.
@@ -183,7 +187,8 @@ impl Files {
 
     pub fn table(&self, path: &str) -> Result<Arc<Table>, SqlError> {
         let Some(resolver) = &self.resolver else {
-            return Err(SqlError::new(format!("'{path}': files cannot be read here")).with_help("declare a table: CREATE TABLE … WITH ('connector' = 'filesystem', …)"));
+            return Err(SqlError::new(format!("'{path}': files cannot be read here"))
+                .with_help("declare a table: CREATE TABLE … WITH ('connector' = 'filesystem', …)"));
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = seen.get(path) {

@@ -107,8 +107,12 @@ pub(crate) fn create_table(planner: &Planner, create: &CreateTable, name: &str, 
         Some(query) => Some(builder.take_query(query, span)?),
         None => None,
     };
-    if !builder.columns.iter().any(|c| c.what() == "physical" || c.what() == "metadata") && builder.columns.iter().all(|c| c.what() != "computed") {
-        return Err(SqlError::at(span, format!("table {name} has no columns")).with_help("write CREATE TABLE name (column type, …) WITH (…)"));
+    if !builder.columns.iter().any(|c| c.what() == "physical" || c.what() == "metadata")
+        && builder.columns.iter().all(|c| c.what() != "computed")
+    {
+        return Err(
+            SqlError::at(span, format!("table {name} has no columns")).with_help("write CREATE TABLE name (column type, …) WITH (…)")
+        );
     }
     let (table, text) = builder.finish(name, span)?;
     Ok(Created { table: Arc::new(table), text: Arc::new(text), query })
@@ -161,12 +165,17 @@ impl Builder<'_> {
         for item in &create.items {
             let (name, kind, comment) = match &item.kind {
                 ItemKind::Physical { name, data_type, nullable, comment, .. } => {
-                    let column = Column { name: name.value.clone(), data_type: data_type.clone(), nullable: *nullable, kind: ColumnKind::Physical };
+                    let column =
+                        Column { name: name.value.clone(), data_type: data_type.clone(), nullable: *nullable, kind: ColumnKind::Physical };
                     (name, DraftKind::Column(column), comment)
                 }
                 ItemKind::Metadata { name, data_type, nullable, key, is_virtual, comment } => {
                     let kind = ColumnKind::Metadata { key: key.clone(), is_virtual: *is_virtual };
-                    (name, DraftKind::Column(Column { name: name.value.clone(), data_type: data_type.clone(), nullable: *nullable, kind }), comment)
+                    (
+                        name,
+                        DraftKind::Column(Column { name: name.value.clone(), data_type: data_type.clone(), nullable: *nullable, kind }),
+                        comment,
+                    )
                 }
                 ItemKind::Computed { name, expr, comment } => {
                     self.text.expressions.insert(name.value.clone(), expr.to_string());
@@ -174,7 +183,8 @@ impl Builder<'_> {
                 }
                 ItemKind::Watermark { column, expr } => {
                     if self.watermark.is_some() && !overwrites(|s| s.watermarks) {
-                        return Err(SqlError::at(item.span, "the table of LIKE has a watermark already").with_help("write LIKE t (OVERWRITING WATERMARKS)"));
+                        return Err(SqlError::at(item.span, "the table of LIKE has a watermark already")
+                            .with_help("write LIKE t (OVERWRITING WATERMARKS)"));
                     }
                     self.text.watermark = Some(expr.to_string());
                     self.watermark = Some((column.clone(), WatermarkDraft::Sql(expr.as_ref().clone())));
@@ -195,7 +205,8 @@ impl Builder<'_> {
                         _ => false,
                     };
                     if !overwritten || there.what() != draft.what() {
-                        let error = SqlError::at(item.span, format!("the table of LIKE has a {} column {} already", there.what(), name.value));
+                        let error =
+                            SqlError::at(item.span, format!("the table of LIKE has a {} column {} already", there.what(), name.value));
                         return Err(match there.what() {
                             "computed" => error.with_help("LIKE t (OVERWRITING GENERATED) replaces computed columns by computed ones"),
                             "metadata" => error.with_help("LIKE t (OVERWRITING METADATA) replaces metadata columns by metadata columns"),
@@ -232,7 +243,8 @@ impl Builder<'_> {
         for field in plan.schema().fields() {
             let name = field.name().clone();
             if names.contains(&name) {
-                return Err(SqlError::at(span, format!("two columns of the query are named {name}")).with_help(format!("give one of them another name: {name} AS …")));
+                return Err(SqlError::at(span, format!("two columns of the query are named {name}"))
+                    .with_help(format!("give one of them another name: {name} AS …")));
             }
             match self.columns.iter().position(|c| c.name == name) {
                 Some(at) if self.columns[at].what() == "physical" => {
@@ -245,7 +257,12 @@ impl Builder<'_> {
                     return Err(error.or_at(column.span).or_at(Some(span)).with_help("a query fills physical columns only"));
                 }
                 None => {
-                    let column = Column { name: name.clone(), data_type: storable(field.data_type()), nullable: field.is_nullable(), kind: ColumnKind::Physical };
+                    let column = Column {
+                        name: name.clone(),
+                        data_type: storable(field.data_type()),
+                        nullable: field.is_nullable(),
+                        kind: ColumnKind::Physical,
+                    };
                     self.columns.push(Draft { name: name.clone(), kind: DraftKind::Column(column), span: None });
                 }
             }
@@ -284,7 +301,9 @@ impl Builder<'_> {
                         continue;
                     }
                 },
-                DraftKind::Computed(sql) => (self.planner.expr(sql, &schema, place).map_err(|e| on_computed(e, &draft.name, &computed))?, "has no type"),
+                DraftKind::Computed(sql) => {
+                    (self.planner.expr(sql, &schema, place).map_err(|e| on_computed(e, &draft.name, &computed))?, "has no type")
+                }
             };
             scalar_only(&expr).map_err(|what| SqlError::at(place, format!("computed column {}: {what} cannot stand here", draft.name)))?;
             let data_type = expr.get_type(&schema).map_err(|e| {
@@ -314,7 +333,10 @@ impl Builder<'_> {
                 return Err(column_help(error, &key.value, self.columns.iter().map(|c| c.name.as_str())));
             };
             if draft.what() != "physical" {
-                return Err(SqlError::at(place, format!("column {} is a {} column: a primary key is of physical columns", key.value, draft.what())));
+                return Err(SqlError::at(
+                    place,
+                    format!("column {} is a {} column: a primary key is of physical columns", key.value, draft.what()),
+                ));
             }
             if !seen.insert(key.value.as_str()) {
                 return Err(SqlError::at(place, format!("column {} is in the primary key twice", key.value)));
@@ -345,7 +367,8 @@ impl Builder<'_> {
                 (DataType::Utf8, _) => format!("make a time of it: rt AS TO_TIMESTAMP({}), WATERMARK FOR rt AS …", name.value),
                 _ => "declare it TIMESTAMP(3)".into(),
             };
-            let message = format!("the time column {} of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {shown}", name.value);
+            let message =
+                format!("the time column {} of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {shown}", name.value);
             return Err(SqlError::at(place, message).with_help(help));
         }
         let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));

@@ -119,7 +119,11 @@ fn in_our_words(text: &str) -> String {
         return in_our_words(inner.trim_end_matches('.'));
     }
     if let Some((name, rest)) = text.split_once("Function '").and_then(|(_, rest)| rest.split_once("' failed to match any signature")) {
-        let given = rest.split("(DataType: ").nth(1).and_then(|t| t.split(").").next()).or_else(|| rest.split("types '").nth(1).and_then(|t| t.split('\'').next()));
+        let given = rest
+            .split("(DataType: ")
+            .nth(1)
+            .and_then(|t| t.split(").").next())
+            .or_else(|| rest.split("types '").nth(1).and_then(|t| t.split('\'').next()));
         let name = name.to_ascii_uppercase();
         return match given {
             Some(given) => format!("{name} does not take {}", flink_words(given)),
@@ -138,8 +142,16 @@ fn in_our_words(text: &str) -> String {
         return format!("WHERE needs a BOOLEAN, this is {}", flink_words(given));
     }
     if text.contains("unique expression names") {
-        let name = text.split(" have the same name").next().and_then(|t| t.rsplit_once(" AS ")).map_or("", |(_, name)| name.split('"').next().unwrap_or(name));
-        return if name.is_empty() { "two columns have the same name: give one another with AS".into() } else { format!("two columns are named {name}") };
+        let name = text
+            .split(" have the same name")
+            .next()
+            .and_then(|t| t.rsplit_once(" AS "))
+            .map_or("", |(_, name)| name.split('"').next().unwrap_or(name));
+        return if name.is_empty() {
+            "two columns have the same name: give one another with AS".into()
+        } else {
+            format!("two columns are named {name}")
+        };
     }
     if text.starts_with("Fail to find the coerced type") {
         return "the arguments have no common type: CAST some of them".into();
@@ -167,7 +179,9 @@ fn flink_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {
-        for (arrow, flink) in [("Timestamp(ms, \"UTC\")", "TIMESTAMP_LTZ(3)"), ("Timestamp(ms)", "TIMESTAMP(3)"), ("Interval(MonthDayNano)", "INTERVAL")] {
+        for (arrow, flink) in
+            [("Timestamp(ms, \"UTC\")", "TIMESTAMP_LTZ(3)"), ("Timestamp(ms)", "TIMESTAMP(3)"), ("Interval(MonthDayNano)", "INTERVAL")]
+        {
             if let Some(behind) = rest.strip_prefix(arrow) {
                 out.push_str(flink);
                 rest = behind;
@@ -254,7 +268,9 @@ fn schema_error(error: &SchemaError, at: &dyn Fn(&str) -> Option<Span>) -> SqlEr
             .or_at(at(&field.name))
             .with_help(format!("write the table in front of it: t.{}", field.name)),
         SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            SqlError::new(format!("two columns are named {name}")).or_at(at(name)).with_help(format!("give one of them another name: {name} AS …"))
+            SqlError::new(format!("two columns are named {name}"))
+                .or_at(at(name))
+                .with_help(format!("give one of them another name: {name} AS …"))
         }
     }
 }
@@ -272,9 +288,13 @@ pub(crate) fn column_help<'a>(error: SqlError, name: &str, columns: impl Iterato
 
 fn unknown_function(name: &str, functions: &Functions) -> SqlError {
     let upper = name.to_ascii_uppercase();
-    if ["TUMBLE", "HOP", "CUMULATE", "SESSION"].iter().any(|w| upper.strip_prefix(w).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))) {
-        return SqlError::new(format!("{upper} cannot stand here"))
-            .with_help("group windows are written FROM TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '1' MINUTE) … GROUP BY window_start, window_end");
+    if ["TUMBLE", "HOP", "CUMULATE", "SESSION"]
+        .iter()
+        .any(|w| upper.strip_prefix(w).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
+    {
+        return SqlError::new(format!("{upper} cannot stand here")).with_help(
+            "group windows are written FROM TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '1' MINUTE) … GROUP BY window_start, window_end",
+        );
     }
     if functions.window(name).is_some() {
         return SqlError::new(format!("{upper} needs a window")).with_help(format!("write {upper}(…) OVER (PARTITION BY k ORDER BY rt)"));

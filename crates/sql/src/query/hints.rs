@@ -61,7 +61,9 @@ impl Hints {
             Some((hint, ..)) => {
                 let error = SqlError::at(hint.span, "this hint OPTIONS belongs to no table");
                 Err(match catalog.get(&hint.table) {
-                    Some(Relation::View(_)) => error.with_help(format!("{} is a view: put the hint behind the table in its query", hint.table)),
+                    Some(Relation::View(_)) => {
+                        error.with_help(format!("{} is a view: put the hint behind the table in its query", hint.table))
+                    }
                     _ => error.with_help("it stands directly behind the name of a table in FROM or INSERT INTO"),
                 })
             }

@@ -58,7 +58,9 @@ fn listed_columns(planner: &Planner, table: &Table, columns: &[Ident]) -> Result
         };
         match &column.kind {
             ColumnKind::Computed(_) => return Err(fail(format!("column {} is computed: it cannot be written", ident.value))),
-            ColumnKind::Metadata { is_virtual: true, .. } => return Err(fail(format!("metadata column {} is VIRTUAL: it cannot be written", ident.value))),
+            ColumnKind::Metadata { is_virtual: true, .. } => {
+                return Err(fail(format!("metadata column {} is VIRTUAL: it cannot be written", ident.value)));
+            }
             _ => {}
         }
         if names.contains(&ident.value) {
@@ -93,8 +95,11 @@ pub(crate) fn fit(
             Some(names) => names.to_vec(),
             None => sink.iter().map(|c| format!("{} {}", c.name, flink_type(&c.data_type))).collect(),
         };
-        return Err(SqlError::at(span, format!("the query gives {}, {takes}", count(given.len())))
-            .with_help(format!("the query: {query}; {}: {}", table.name, wanted.join(", "))));
+        return Err(SqlError::at(span, format!("the query gives {}, {takes}", count(given.len()))).with_help(format!(
+            "the query: {query}; {}: {}",
+            table.name,
+            wanted.join(", ")
+        )));
     }
     let mut exprs = Vec::with_capacity(sink.len());
     for (position, column) in sink.iter().enumerate() {
@@ -109,8 +114,11 @@ pub(crate) fn fit(
                 if !fits(from, &column.data_type) {
                     let (from, to) = (flink_type(from), flink_type(&column.data_type));
                     let place = place(position).unwrap_or(span);
-                    return Err(SqlError::at(place, format!("column {} of table {} is {to}, the query gives {from} ({})", column.name, table.name, field.name()))
-                        .with_help(format!("write CAST({} AS {to}) in the query", simple_name(field.name()))));
+                    return Err(SqlError::at(
+                        place,
+                        format!("column {} of table {} is {to}, the query gives {from} ({})", column.name, table.name, field.name()),
+                    )
+                    .with_help(format!("write CAST({} AS {to}) in the query", simple_name(field.name()))));
                 }
                 implicit_cast(Expr::Column(source.clone()), from, &column.data_type, &planner.functions)
             }

@@ -81,7 +81,13 @@ pub(crate) fn plain(interval: &Interval) -> Result<Interval, String> {
         Length::Months(months) => (months, DateTimeField::Month),
     };
     let value = Value::SingleQuotedString(value.to_string()).with_empty_span();
-    Ok(Interval { value: Box::new(Expr::Value(value)), leading_field: Some(unit), leading_precision: None, last_field: None, fractional_seconds_precision: None })
+    Ok(Interval {
+        value: Box::new(Expr::Value(value)),
+        leading_field: Some(unit),
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    })
 }
 
 fn singular(field: &DateTimeField) -> String {
@@ -140,7 +146,8 @@ fn composite(text: &str, first: &str, last: &str) -> Result<i64, String> {
         return Err(format!("'{text}' does not have the {} parts of {first} TO {last}", to - from + 1));
     }
     pieces.iter().zip(&PARTS[from..=to]).try_fold(0i64, |sum, (piece, (name, ms))| {
-        let part = if *name == "SECOND" { decimal(piece, *ms)? } else { whole(piece)?.checked_mul(*ms).ok_or("the interval is too long")? };
+        let part =
+            if *name == "SECOND" { decimal(piece, *ms)? } else { whole(piece)?.checked_mul(*ms).ok_or("the interval is too long")? };
         sum.checked_add(part).ok_or_else(|| "the interval is too long".to_string())
     })
 }

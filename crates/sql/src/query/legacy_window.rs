@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr, Spanned, TableAlias, TableFactor,
-    TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr, Spanned,
+    TableAlias, TableFactor, TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::rewrite_sql::call;
@@ -95,8 +95,12 @@ fn decode(function: &Function) -> Result<GroupWindow, SqlError> {
             let intervals = args.split_off(1);
             Ok(GroupWindow { name, time: args.swap_remove(0), intervals })
         }
-        _ => Err(SqlError::new(format!("{name} in GROUP BY takes the time column and {} INTERVAL literal{}", count - 1, if count > 2 { "s" } else { "" }))
-            .with_help(usage)),
+        _ => Err(SqlError::new(format!(
+            "{name} in GROUP BY takes the time column and {} INTERVAL literal{}",
+            count - 1,
+            if count > 2 { "s" } else { "" }
+        ))
+        .with_help(usage)),
     }
 }
 
@@ -131,7 +135,11 @@ fn wrap_from(select: &mut Select, window: &GroupWindow, keys: &[Expr]) -> Result
     let data = match named {
         Some(table) if !(session && select.selection.is_some()) => {
             let idents: Vec<Ident> = table.0.iter().filter_map(|p| p.as_ident().cloned()).collect();
-            if idents.len() == 1 { Expr::Identifier(idents.into_iter().next().unwrap_or_else(|| Ident::new(""))) } else { Expr::CompoundIdentifier(idents) }
+            if idents.len() == 1 {
+                Expr::Identifier(idents.into_iter().next().unwrap_or_else(|| Ident::new("")))
+            } else {
+                Expr::CompoundIdentifier(idents)
+            }
         }
         // Rows that WHERE takes out belong to no session: it goes below the windows.
         _ => Expr::Subquery(Box::new(select_all(relation.clone(), if session { select.selection.take() } else { None }))),
@@ -248,7 +256,10 @@ impl VisitorMut for Replacer<'_> {
                     && args[1..].iter().zip(&self.window.intervals).all(|(a, b)| a.to_string() == b.to_string())
             });
         if !same {
-            return fail(format!("{name} does not have the arguments of the {} in GROUP BY", self.window.name), "give it the same column and intervals");
+            return fail(
+                format!("{name} does not have the arguments of the {} in GROUP BY", self.window.name),
+                "give it the same column and intervals",
+            );
         }
         *expr = Expr::Identifier(Ident::new(column));
         ControlFlow::Continue(())

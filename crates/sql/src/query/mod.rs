@@ -97,7 +97,14 @@ impl Planner {
     }
 
     fn context(&self) -> Context {
-        Context::new(self.catalog.clone(), self.functions.clone(), self.config.clone(), self.files.clone(), self.hints.clone(), self.script.clone())
+        Context::new(
+            self.catalog.clone(),
+            self.functions.clone(),
+            self.config.clone(),
+            self.files.clone(),
+            self.hints.clone(),
+            self.script.clone(),
+        )
     }
 
     /// The plan of a query. `span` is where errors point that know no better place.

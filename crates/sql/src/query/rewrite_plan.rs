@@ -9,12 +9,12 @@ use std::sync::Arc;
 use arrow::compute::can_cast_types;
 use arrow::datatypes::DataType;
 use datafusion_common::tree_node::{Transformed, TreeNode};
-use datafusion_common::{Column, DFSchema, DataFusionError, Result};
+use datafusion_common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion_expr::expr::{AggregateFunction, BinaryExpr, WindowFunction};
 use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::logical_plan::{Aggregate, Projection, Window};
 use datafusion_expr::utils::merge_schema;
-use datafusion_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit};
+use datafusion_expr::{Cast, Expr, ExprSchemable, Like, LogicalPlan, Operator, WindowFunctionDefinition, lit};
 
 use super::functions::Functions;
 use super::unnest;
@@ -53,6 +53,14 @@ fn casts(expr: Expr, schema: &DFSchema, functions: &Functions) -> Result<Transfo
     expr.transform_up(|e| {
         let rewritten = match &e {
             Expr::Cast(cast) => flink_cast(&cast.expr, cast.field.data_type(), false, schema, functions)?,
+            // The executor knows the backslash only.
+            Expr::Like(like) => match (like.escape_char.filter(|c| *c != '\\'), like.pattern.as_ref()) {
+                (Some(escape), Expr::Literal(ScalarValue::Utf8(Some(pattern)), _)) => {
+                    let pattern = Box::new(lit(backslashes(pattern, escape)));
+                    Some(Expr::Like(Like { pattern, escape_char: None, ..like.clone() }))
+                }
+                _ => None,
+            },
             Expr::TryCast(cast) => flink_cast(&cast.expr, cast.field.data_type(), true, schema, functions)?,
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                 let sides = [left, right].map(|side| match side.get_type(schema) {
@@ -74,6 +82,23 @@ fn casts(expr: Expr, schema: &DFSchema, functions: &Functions) -> Result<Transfo
             None => Transformed::no(e),
         })
     })
+}
+
+/// A LIKE pattern with the backslash for its escape character.
+fn backslashes(pattern: &str, escape: char) -> String {
+    let mut out = String::with_capacity(pattern.len() + 4);
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            c if c == escape => {
+                out.push('\\');
+                out.extend(chars.next());
+            }
+            '\\' => out.push_str("\\\\"),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 fn is_text(t: &DataType) -> bool {
@@ -102,7 +127,11 @@ fn flink_cast(expr: &Expr, to: &DataType, lenient: bool, schema: &DFSchema, func
         }
     }
     if !can_cast_types(&from, to) {
-        return Err(DataFusionError::External(Box::new(SqlError::new(format!("{} cannot be cast to {}", flink_type(&from), flink_type(to))))));
+        return Err(DataFusionError::External(Box::new(SqlError::new(format!(
+            "{} cannot be cast to {}",
+            flink_type(&from),
+            flink_type(to)
+        )))));
     }
     Ok(None)
 }
@@ -130,7 +159,9 @@ pub(crate) fn implicit_cast(expr: Expr, from: &DataType, to: &DataType, function
     match (from, to) {
         (a, b) if a == b => expr,
         (Timestamp(_, a), Timestamp(_, b)) if a.is_some() != b.is_some() => functions.call("flink_cast", vec![expr, lit(flink_type(to))]),
-        (Timestamp(..), Date32 | Time32(_)) | (Date32, Timestamp(_, Some(_))) => functions.call("flink_cast", vec![expr, lit(flink_type(to))]),
+        (Timestamp(..), Date32 | Time32(_)) | (Date32, Timestamp(_, Some(_))) => {
+            functions.call("flink_cast", vec![expr, lit(flink_type(to))])
+        }
         _ => Expr::Cast(Cast::new(Box::new(expr), to.clone())),
     }
 }
@@ -197,9 +228,10 @@ fn with_function(expr: &Expr, name: &str, functions: &Functions) -> Expr {
     match expr {
         Expr::Alias(alias) => with_function(&alias.expr, name, functions),
         Expr::AggregateFunction(f) => Expr::AggregateFunction(AggregateFunction { func: function(), params: f.params.clone() }),
-        Expr::WindowFunction(f) => {
-            Expr::WindowFunction(Box::new(WindowFunction { fun: WindowFunctionDefinition::AggregateUDF(function()), params: f.params.clone() }))
-        }
+        Expr::WindowFunction(f) => Expr::WindowFunction(Box::new(WindowFunction {
+            fun: WindowFunctionDefinition::AggregateUDF(function()),
+            params: f.params.clone(),
+        })),
         other => other.clone(),
     }
 }

@@ -4,8 +4,9 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident,
-    ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor, TimezoneInfo, Value, VisitMut, VisitorMut,
+    CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor, TimezoneInfo, Value,
+    VisitMut, VisitorMut,
 };
 use sqlparser::tokenizer::Span as TokenSpan;
 
@@ -108,8 +109,10 @@ impl Rewriter<'_> {
             },
             // A literal has the digits that it shows, not the six of the type's name.
             Expr::TypedString(typed) => {
-                if let (DataType::Timestamp(precision @ None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone), Value::SingleQuotedString(value)) =
-                    (&mut typed.data_type, &typed.value.value)
+                if let (
+                    DataType::Timestamp(precision @ None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone),
+                    Value::SingleQuotedString(value),
+                ) = (&mut typed.data_type, &typed.value.value)
                 {
                     let digits = value.split_once('.').map_or(0, |(_, fraction)| fraction.trim_end().len() as u64);
                     *precision = Some(digits.clamp(3, 9));
@@ -127,7 +130,9 @@ impl Rewriter<'_> {
         let (name, span) = (ident.value.to_ascii_uppercase(), ident.span);
         // DataFusion would pass over the OVER.
         if function.over.is_some() && self.functions.scalar(&name).is_some() {
-            return Err(SqlError::new(format!("{name} is a function of one row: it has no OVER")).or_at(self.lines.span(span)).with_help("leave OVER out"));
+            return Err(SqlError::new(format!("{name} is a function of one row: it has no OVER"))
+                .or_at(self.lines.span(span))
+                .with_help("leave OVER out"));
         }
         let FunctionArguments::List(list) = &mut function.args else { return Ok(()) };
         match name.as_str() {
@@ -143,13 +148,19 @@ impl Rewriter<'_> {
                 function.name = ObjectName::from(vec![Ident { value: "named_struct".into(), quote_style: None, span }]);
             }
             "COLLECT" => {
-                return Err(SqlError::new("COLLECT is not supported: there is no MULTISET").or_at(self.lines.span(span)).with_help("ARRAY_AGG gives an ARRAY"));
+                return Err(SqlError::new("COLLECT is not supported: there is no MULTISET")
+                    .or_at(self.lines.span(span))
+                    .with_help("ARRAY_AGG gives an ARRAY"));
             }
             "GROUP_ID" | "GROUPING_ID" => {
-                return Err(SqlError::new(format!("{name} is not supported")).or_at(self.lines.span(span)).with_help("GROUPING(column) tells the sets apart"));
+                return Err(SqlError::new(format!("{name} is not supported"))
+                    .or_at(self.lines.span(span))
+                    .with_help("GROUPING(column) tells the sets apart"));
             }
             "CURRENT_WATERMARK" => {
-                return Err(SqlError::new("CURRENT_WATERMARK is not supported").or_at(self.lines.span(span)).with_help("late rows are counted and dropped by the windows"));
+                return Err(SqlError::new("CURRENT_WATERMARK is not supported")
+                    .or_at(self.lines.span(span))
+                    .with_help("late rows are counted and dropped by the windows"));
             }
             _ => {}
         }
@@ -180,7 +191,12 @@ fn order_distinct(query: &mut Query) {
 /// Gives the columns of a select the names that Flink gives them: `EXPR$0`, `EXPR$1` by position for
 /// expressions, the field's for a field of a ROW, `a0` for a second `a`.
 fn name_columns(select: &mut Select) {
-    let relations: Vec<String> = select.from.iter().flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation))).filter_map(relation_name).collect();
+    let relations: Vec<String> = select
+        .from
+        .iter()
+        .flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation)))
+        .filter_map(relation_name)
+        .collect();
     // A `*` brings the columns that are named beside it.
     let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let mut taken: Vec<String> = Vec::with_capacity(select.projection.len());
@@ -237,7 +253,9 @@ fn relation_name(factor: &TableFactor) -> Option<String> {
 
 /// The name of a table given to a function.
 fn table_argument(arg: &FunctionArg) -> Option<String> {
-    let (FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) | FunctionArg::Named { arg: FunctionArgExpr::Expr(expr), .. }) = arg else { return None };
+    let (FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) | FunctionArg::Named { arg: FunctionArgExpr::Expr(expr), .. }) = arg else {
+        return None;
+    };
     let Expr::Function(f) = expr else { return None };
     if !is_table_argument(expr) {
         return None;
@@ -274,7 +292,11 @@ pub(super) fn call(name: &str, args: Vec<Expr>) -> Expr {
         name: ObjectName::from(vec![Ident::new(name)]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args: args.into_iter().map(plain_arg).collect(), clauses: Vec::new() }),
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.into_iter().map(plain_arg).collect(),
+            clauses: Vec::new(),
+        }),
         filter: None,
         null_treatment: None,
         over: None,

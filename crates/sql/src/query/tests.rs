@@ -35,7 +35,9 @@ fn outcome(session: &mut Session, script: &str) -> Result<Outcome, String> {
 fn shown(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Query(plan) | Outcome::Copy { plan, .. } => plan.display_indent().to_string(),
-        Outcome::Inserts(inserts) => inserts.iter().map(|i: &InsertPlan| format!("{}\n{}", i.table.name, i.plan.display_indent())).collect::<Vec<_>>().join("\n"),
+        Outcome::Inserts(inserts) => {
+            inserts.iter().map(|i: &InsertPlan| format!("{}\n{}", i.table.name, i.plan.display_indent())).collect::<Vec<_>>().join("\n")
+        }
         other => format!("{other:?}"),
     }
 }
@@ -102,12 +104,24 @@ fn queries() {
                      Projection: trade.symbol, trade.price
                        Filter: trade.price > Float64(2.5)",
     );
-    plan("SELECT DISTINCT size + 1 FROM trade ORDER BY size + 1", "Sort: EXPR$0 ASC NULLS FIRST\nDistinct:\nProjection: trade.size + Int64(1) AS EXPR$0");
-    plan("SELECT r.a, b.r.b, b.price, price, 1, 1 FROM bid b", "Projection: get_field(b.r, Utf8(\"a\")) AS a, get_field(b.r, Utf8(\"b\")) AS b, b.price, b.price AS price0, Int64(1) AS EXPR$4, Int64(1) AS EXPR$5");
-    plan("SELECT symbol FROM trade QUALIFY ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts) = 1", "Projection: trade.symbol\nFilter: row_number() PARTITION BY [trade.symbol] ORDER BY [trade.ts ASC NULLS FIRST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW = Int64(1)");
+    plan(
+        "SELECT DISTINCT size + 1 FROM trade ORDER BY size + 1",
+        "Sort: EXPR$0 ASC NULLS FIRST\nDistinct:\nProjection: trade.size + Int64(1) AS EXPR$0",
+    );
+    plan(
+        "SELECT r.a, b.r.b, b.price, price, 1, 1 FROM bid b",
+        "Projection: get_field(b.r, Utf8(\"a\")) AS a, get_field(b.r, Utf8(\"b\")) AS b, b.price, b.price AS price0, Int64(1) AS EXPR$4, Int64(1) AS EXPR$5",
+    );
+    plan(
+        "SELECT symbol FROM trade QUALIFY ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts) = 1",
+        "Projection: trade.symbol\nFilter: row_number() PARTITION BY [trade.symbol] ORDER BY [trade.ts ASC NULLS FIRST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW = Int64(1)",
+    );
     plan("SELECT *, price FROM trade", "Projection: trade.symbol, trade.price, trade.size, trade.ts, trade.price AS price0");
     plan("COPY two TO 'x.csv'", "SubqueryAlias: two\nTableScan: two");
-    plan("SELECT * FROM default_catalog.default_database.two", "Projection: default_catalog.default_database.two.k, default_catalog.default_database.two.s");
+    plan(
+        "SELECT * FROM default_catalog.default_database.two",
+        "Projection: default_catalog.default_database.two.k, default_catalog.default_database.two.s",
+    );
 }
 
 #[test]
@@ -116,13 +130,22 @@ fn functions() {
         "SELECT CAST(size AS STRING), CAST('1' AS INT), TRY_CAST(symbol AS DOUBLE), size || 'x', CAST(size AS BIGINT), CAST(price AS INT), CAST(ts AS TIMESTAMP_LTZ(3)) FROM trade",
         "Projection: flink_cast_string(trade.size) AS EXPR$0, flink_cast(Utf8(\"1\"), Utf8(\"INT\")) AS EXPR$1, flink_try_cast(trade.symbol, Utf8(\"DOUBLE\")) AS EXPR$2, flink_cast_string(trade.size) || Utf8(\"x\") AS EXPR$3, CAST(trade.size AS Int64) AS EXPR$4, flink_cast(trade.price, Utf8(\"INT\")) AS EXPR$5, flink_cast(trade.ts, Utf8(\"TIMESTAMP_LTZ(3)\")) AS EXPR$6",
     );
-    plan("SELECT DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-01 00:00:00.123456'", "Projection: flink_cast(Utf8(\"2024-01-01\"), Utf8(\"DATE\")) AS EXPR$0, flink_cast(Utf8(\"2024-01-01 00:00:00\"), Utf8(\"TIMESTAMP(3)\")) AS EXPR$1, flink_cast(Utf8(\"2024-01-01 00:00:00.123456\"), Utf8(\"TIMESTAMP(6)\")) AS EXPR$2");
+    plan(
+        "SELECT DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-01 00:00:00.123456'",
+        "Projection: flink_cast(Utf8(\"2024-01-01\"), Utf8(\"DATE\")) AS EXPR$0, flink_cast(Utf8(\"2024-01-01 00:00:00\"), Utf8(\"TIMESTAMP(3)\")) AS EXPR$1, flink_cast(Utf8(\"2024-01-01 00:00:00.123456\"), Utf8(\"TIMESTAMP(6)\")) AS EXPR$2",
+    );
     plan(
         "SELECT EXTRACT(YEAR FROM ts), FLOOR(ts TO HOUR), CEIL(ts TO DAY), SUBSTRING(symbol FROM 2 FOR 3), POSITION('a' IN symbol), FLOOR(price) FROM trade",
         "Projection: extract(Utf8(\"YEAR\"), trade.ts) AS EXPR$0, floor_time(trade.ts, Utf8(\"HOUR\")) AS EXPR$1, ceil_time(trade.ts, Utf8(\"DAY\")) AS EXPR$2, substr(trade.symbol, Int64(2), Int64(3)) AS EXPR$3, instr(trade.symbol, Utf8(\"a\")) AS EXPR$4, floor(trade.price) AS EXPR$5",
     );
-    plan("SELECT LISTAGG(symbol), APPROX_COUNT_DISTINCT(size), VARIANCE(price) FROM trade", "Projection: string_agg(trade.symbol,Utf8(\",\")) AS listagg(trade.symbol,Utf8(\",\")) AS EXPR$0, approx_distinct(trade.size) AS approx_count_distinct(trade.size) AS EXPR$1, var(trade.price) AS variance(trade.price) AS EXPR$2");
-    plan("SELECT tags[1], ROW(1, 'a') FROM bid", "Projection: array_element(bid.tags, Int64(1)) AS EXPR$0, named_struct(Utf8(\"f0\"), Int64(1), Utf8(\"f1\"), Utf8(\"a\")) AS EXPR$1");
+    plan(
+        "SELECT LISTAGG(symbol), APPROX_COUNT_DISTINCT(size), VARIANCE(price) FROM trade",
+        "Projection: string_agg(trade.symbol,Utf8(\",\")) AS listagg(trade.symbol,Utf8(\",\")) AS EXPR$0, approx_distinct(trade.size) AS approx_count_distinct(trade.size) AS EXPR$1, var(trade.price) AS variance(trade.price) AS EXPR$2",
+    );
+    plan(
+        "SELECT tags[1], ROW(1, 'a') FROM bid",
+        "Projection: array_element(bid.tags, Int64(1)) AS EXPR$0, named_struct(Utf8(\"f0\"), Int64(1), Utf8(\"f1\"), Utf8(\"a\")) AS EXPR$1",
+    );
 }
 
 #[test]
@@ -134,12 +157,18 @@ fn windows() {
              SubqueryAlias: w
                Window: Tumble { size: 10000, offset: 0 } ON trade.ts",
     );
-    plan("SELECT trade.size FROM HOP(TABLE trade, DESCRIPTOR(ts), INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '3' MINUTES)", "Projection: trade.size\nWindow: Hop { slide: 90000, size: 180000, offset: 0 } ON trade.ts");
+    plan(
+        "SELECT trade.size FROM HOP(TABLE trade, DESCRIPTOR(ts), INTERVAL '1:30' MINUTE TO SECOND, INTERVAL '3' MINUTES)",
+        "Projection: trade.size\nWindow: Hop { slide: 90000, size: 180000, offset: 0 } ON trade.ts",
+    );
     plan(
         "SELECT * FROM TUMBLE(TABLE (SELECT symbol, ts FROM trade), DESCRIPTOR(ts), INTERVAL '1' DAY, -INTERVAL '8' HOUR)",
         "Projection: trade.symbol, trade.ts, window_start, window_end, window_time\nWindow: Tumble { size: 86400000, offset: -28800000 } ON trade.ts",
     );
-    plan("SELECT 1 AS a FROM SESSION(TABLE trade PARTITION BY symbol, DESCRIPTOR(ts), INTERVAL '1' HOUR)", "Projection: Int64(1) AS a\nWindow: Session { gap: 3600000 } ON trade.ts PARTITION BY trade.symbol");
+    plan(
+        "SELECT 1 AS a FROM SESSION(TABLE trade PARTITION BY symbol, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+        "Projection: Int64(1) AS a\nWindow: Session { gap: 3600000 } ON trade.ts PARTITION BY trade.symbol",
+    );
 }
 
 #[test]
@@ -163,9 +192,24 @@ fn group_windows_of_the_older_form() {
                  Projection: trade.symbol, trade.price, trade.size, trade.ts
                    Filter: trade.price > Int64(1)",
     );
-    fails("SELECT HOP_START(ts, INTERVAL '1' DAY, INTERVAL '2' DAY) FROM trade GROUP BY TUMBLE(ts, INTERVAL '1' DAY)", "HOP_START does not have the arguments of the TUMBLE in GROUP BY", "HOP_START", "the same column");
-    fails("SELECT TUMBLE_START(ts, INTERVAL '1' DAY) FROM trade", "TUMBLE_START cannot stand here", "TUMBLE_START", "group windows are written");
-    fails("SELECT 1 FROM trade GROUP BY TUMBLE(ts)", "TUMBLE in GROUP BY takes the time column and 1 INTERVAL literal", "TUMBLE…", "write TUMBLE(rt");
+    fails(
+        "SELECT HOP_START(ts, INTERVAL '1' DAY, INTERVAL '2' DAY) FROM trade GROUP BY TUMBLE(ts, INTERVAL '1' DAY)",
+        "HOP_START does not have the arguments of the TUMBLE in GROUP BY",
+        "HOP_START",
+        "the same column",
+    );
+    fails(
+        "SELECT TUMBLE_START(ts, INTERVAL '1' DAY) FROM trade",
+        "TUMBLE_START cannot stand here",
+        "TUMBLE_START",
+        "group windows are written",
+    );
+    fails(
+        "SELECT 1 FROM trade GROUP BY TUMBLE(ts)",
+        "TUMBLE in GROUP BY takes the time column and 1 INTERVAL literal",
+        "TUMBLE…",
+        "write TUMBLE(rt",
+    );
 }
 
 #[test]
@@ -180,13 +224,37 @@ fn unnest_reads_the_left_side() {
 
 #[test]
 fn inserts() {
-    plan("INSERT INTO sink SELECT auction, ms, bidder, rt FROM bid", "sink\nProjection: bid.auction AS k, CAST(bid.ms AS Int32) AS v, bid.bidder AS s, flink_cast(bid.rt, Utf8(\"TIMESTAMP(3)\")) AS f");
-    plan("INSERT INTO sink (v, k) SELECT size, 7 FROM trade", "sink\nProjection: EXPR$1 AS k, trade.size AS v, CAST(NULL AS Utf8) AS s, CAST(NULL AS Timestamp(ms)) AS f");
+    plan(
+        "INSERT INTO sink SELECT auction, ms, bidder, rt FROM bid",
+        "sink\nProjection: bid.auction AS k, CAST(bid.ms AS Int32) AS v, bid.bidder AS s, flink_cast(bid.rt, Utf8(\"TIMESTAMP(3)\")) AS f",
+    );
+    plan(
+        "INSERT INTO sink (v, k) SELECT size, 7 FROM trade",
+        "sink\nProjection: EXPR$1 AS k, trade.size AS v, CAST(NULL AS Utf8) AS s, CAST(NULL AS Timestamp(ms)) AS f",
+    );
     plan("INSERT INTO two VALUES (1, 'a'), (2, NULL)", "two\nProjection: column1 AS k, column2 AS s");
-    plan("CREATE TABLE x WITH ('connector' = 'print') AS SELECT symbol, COUNT(*) AS n FROM trade GROUP BY symbol", "x\nProjection: trade.symbol AS symbol, n AS n");
-    fails("INSERT INTO sink SELECT 1", "the query gives 1 column, table sink takes 4", "INSERT INTO sink SELECT 1", "the query: EXPR$0 BIGINT; sink: k BIGINT, v INT, s STRING, f TIMESTAMP(3)");
-    fails("INSERT INTO two SELECT 1, price FROM bid", "column s of table two is STRING, the query gives INT (price)", "price", "CAST(price AS STRING)");
-    fails("INSERT INTO sink (v) SELECT 1", "column k of table sink is NOT NULL and gets no value", "INSERT INTO sink (v) SELECT 1", "list it");
+    plan(
+        "CREATE TABLE x WITH ('connector' = 'print') AS SELECT symbol, COUNT(*) AS n FROM trade GROUP BY symbol",
+        "x\nProjection: trade.symbol AS symbol, n AS n",
+    );
+    fails(
+        "INSERT INTO sink SELECT 1",
+        "the query gives 1 column, table sink takes 4",
+        "INSERT INTO sink SELECT 1",
+        "the query: EXPR$0 BIGINT; sink: k BIGINT, v INT, s STRING, f TIMESTAMP(3)",
+    );
+    fails(
+        "INSERT INTO two SELECT 1, price FROM bid",
+        "column s of table two is STRING, the query gives INT (price)",
+        "price",
+        "CAST(price AS STRING)",
+    );
+    fails(
+        "INSERT INTO sink (v) SELECT 1",
+        "column k of table sink is NOT NULL and gets no value",
+        "INSERT INTO sink (v) SELECT 1",
+        "list it",
+    );
     fails("INSERT INTO sink (k, h) SELECT 1, 'a'", "metadata column h is VIRTUAL: it cannot be written", "h", "");
     fails("INSERT INTO bid (rt) SELECT 1", "column rt is computed: it cannot be written", "rt", "");
     fails("INSERT INTO prices SELECT 1", "prices is a view: it cannot be written", "prices", "");
@@ -194,7 +262,9 @@ fn inserts() {
     let Outcome::Inserts(inserts) = outcome(&mut session(), script).expect("a set") else { panic!("inserts") };
     assert_eq!(inserts.iter().map(|i| i.overwrite).collect::<Vec<_>>(), [false, true]);
     assert_eq!(inserts[1].span.text(script), "INSERT OVERWRITE two SELECT 2, 'b'");
-    assert!(inserts.iter().all(|i| i.plan.schema().as_arrow().fields().iter().map(|f| f.data_type()).eq(i.table.sink_schema().fields().iter().map(|f| f.data_type()))));
+    assert!(inserts.iter().all(|i| {
+        i.plan.schema().as_arrow().fields().iter().map(|f| f.data_type()).eq(i.table.sink_schema().fields().iter().map(|f| f.data_type()))
+    }));
 }
 
 #[test]
@@ -211,8 +281,18 @@ fn errors_of_names() {
     fails("SELECT LAG(price) FROM bid", "LAG needs a window", "LAG", "OVER");
     fails("SELECT UPPER(bidder) OVER (ORDER BY rt) FROM bid", "UPPER is a function of one row: it has no OVER", "UPPER", "leave");
     fails("SELECT bidder FROM bid GROUP BY 1", "GROUP BY 1: a column cannot be given by its position", "1", "itself");
-    fails("SELECT bidder, price FROM bid GROUP BY bidder", "column price is neither in GROUP BY nor in an aggregate function", "price", "MAX(price)");
-    fails("SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)", "two columns are named a", "SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)", "");
+    fails(
+        "SELECT bidder, price FROM bid GROUP BY bidder",
+        "column price is neither in GROUP BY nor in an aggregate function",
+        "price",
+        "MAX(price)",
+    );
+    fails(
+        "SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)",
+        "two columns are named a",
+        "SELECT a FROM (SELECT price, price FROM bid) AS x(a, a)",
+        "",
+    );
 }
 
 #[test]
@@ -227,11 +307,31 @@ fn errors_of_types() {
 #[test]
 fn errors_of_windows() {
     fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rtt), INTERVAL '10' SECOND)", "there is no column rtt", "rtt", "did you mean rt?");
-    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(ms), INTERVAL '10' SECOND)", "TUMBLE: the time column ms must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT", "ms", "TO_TIMESTAMP_LTZ");
+    fails(
+        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(ms), INTERVAL '10' SECOND)",
+        "TUMBLE: the time column ms must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT",
+        "ms",
+        "TO_TIMESTAMP_LTZ",
+    );
     fails("SELECT * FROM TUMBLE(TABLE bids, DESCRIPTOR(ms), INTERVAL '10' SECOND)", "there is no table or view bids", "bids", "bid");
-    fails("SELECT * FROM HOP(TABLE bid, DESCRIPTOR(rt), INTERVAL '10' SECOND, INTERVAL '5' SECOND)", "HOP: the size of the windows (5 s) must be a multiple of the slide (10 s)", "'5'", "before the size");
-    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' MONTH)", "TUMBLE: the size: months and years have no fixed length; give days", "'1'", "");
-    fails("SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '0' SECOND)", "TUMBLE: the size must be at least a millisecond", "'0'", "");
+    fails(
+        "SELECT * FROM HOP(TABLE bid, DESCRIPTOR(rt), INTERVAL '10' SECOND, INTERVAL '5' SECOND)",
+        "HOP: the size of the windows (5 s) must be a multiple of the slide (10 s)",
+        "'5'",
+        "before the size",
+    );
+    fails(
+        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' MONTH)",
+        "TUMBLE: the size: months and years have no fixed length; give days",
+        "'1'",
+        "",
+    );
+    fails(
+        "SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '0' SECOND)",
+        "TUMBLE: the size must be at least a millisecond",
+        "'0'",
+        "",
+    );
     let nested = "SELECT * FROM TUMBLE(TABLE (SELECT * FROM TUMBLE(TABLE bid, DESCRIPTOR(rt), INTERVAL '1' SECOND)), DESCRIPTOR(rt), INTERVAL '10' SECOND)";
     fails(nested, "TUMBLE: its input has a column window_start already", "TUMBLE(TABLE (…", "rename it");
 }
@@ -242,12 +342,32 @@ fn tables() {
     fails("CREATE TABLE t (a INT, b AS a + 1, c AS b + 1)", "computed column c refers to b, which is computed too", "b", "in its place");
     fails("CREATE TABLE t (aa INT, b AS ab + 1)", "there is no column ab", "ab", "did you mean aa?");
     fails("CREATE TABLE t (a INT, b AS SUM(a))", "computed column b: an aggregate function cannot stand here", "b AS SUM(a)", "");
-    fails("CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a)", "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is TIMESTAMP(6)", "a", "declare it TIMESTAMP(3)");
-    fails("CREATE TABLE t (a BIGINT, WATERMARK FOR a AS a)", "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT", "a", "rt AS TO_TIMESTAMP_LTZ(a, 3)");
-    fails("CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS 1)", "the watermark strategy must give a timestamp, it gives BIGINT", "1", "INTERVAL '5' SECOND");
+    fails(
+        "CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a)",
+        "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is TIMESTAMP(6)",
+        "a",
+        "declare it TIMESTAMP(3)",
+    );
+    fails(
+        "CREATE TABLE t (a BIGINT, WATERMARK FOR a AS a)",
+        "the time column a of the watermark must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is BIGINT",
+        "a",
+        "rt AS TO_TIMESTAMP_LTZ(a, 3)",
+    );
+    fails(
+        "CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS 1)",
+        "the watermark strategy must give a timestamp, it gives BIGINT",
+        "1",
+        "INTERVAL '5' SECOND",
+    );
     fails("CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)", "table t has no column b for its primary key", "b", "there are a");
     fails("CREATE TABLE t (k INT) LIKE two", "the table of LIKE has a physical column k already", "k INT", "leave it out");
-    fails("CREATE TABLE t WITH ('path' = '/b') LIKE trade (INCLUDING OPTIONS)", "the table of LIKE has the option 'path' already", "'path' = '/b'", "OVERWRITING OPTIONS");
+    fails(
+        "CREATE TABLE t WITH ('path' = '/b') LIKE trade (INCLUDING OPTIONS)",
+        "the table of LIKE has the option 'path' already",
+        "'path' = '/b'",
+        "OVERWRITING OPTIONS",
+    );
 }
 
 #[test]
@@ -296,11 +416,23 @@ fn hints_change_a_table_for_one_statement() {
     .expect("walks");
     assert_eq!(paths, ["/h", "/a"]);
     assert_eq!(session.table("trade").expect("trade").options["path"], "/a");
-    let Ok(Outcome::Inserts(inserts)) = outcome(&mut session, "INSERT INTO two /*+ OPTIONS('path'='/z') */ SELECT 1, 'a'") else { panic!("an insert") };
+    let Ok(Outcome::Inserts(inserts)) = outcome(&mut session, "INSERT INTO two /*+ OPTIONS('path'='/z') */ SELECT 1, 'a'") else {
+        panic!("an insert")
+    };
     assert_eq!(inserts[0].table.options["path"], "/z");
     fails("SELECT * FROM prices /*+ OPTIONS('a'='b') */", "prices is a view: it has no options", "prices", "in the view's query");
-    fails("SELECT /*+ OPTIONS('a'='b') */ * FROM two", "this hint OPTIONS belongs to no table", "/*+ OPTIONS('a'='b') */", "directly behind");
-    fails("SELECT * FROM two /*+ STATE_TTL('two'='1d') */", "the hint STATE_TTL is not supported", "/*+ STATE_TTL('two'='1d') */", "table.exec.state.ttl");
+    fails(
+        "SELECT /*+ OPTIONS('a'='b') */ * FROM two",
+        "this hint OPTIONS belongs to no table",
+        "/*+ OPTIONS('a'='b') */",
+        "directly behind",
+    );
+    fails(
+        "SELECT * FROM two /*+ STATE_TTL('two'='1d') */",
+        "the hint STATE_TTL is not supported",
+        "/*+ STATE_TTL('two'='1d') */",
+        "table.exec.state.ttl",
+    );
 }
 
 #[test]
@@ -335,9 +467,15 @@ fn settings_and_names() {
     let Ok(Outcome::Tables(names)) = outcome(&mut session, script) else { panic!("names") };
     assert_eq!(names, ["bid", "prices", "sink", "trade", "two"]);
     assert_eq!(session.function_settings().time_zone, "Asia/Tokyo");
-    outcome(&mut session, "RESET; DROP VIEW prices; DROP TABLE IF EXISTS nothing; EXPLAIN CREATE TABLE new AS SELECT 1 AS a").expect("fine");
+    outcome(&mut session, "RESET; DROP VIEW prices; DROP TABLE IF EXISTS nothing; EXPLAIN CREATE TABLE new AS SELECT 1 AS a")
+        .expect("fine");
     assert!(session.settings().is_empty() && session.table("new").is_none());
-    fails("SET 'table.local-time-zone' = 'Mars'", "option 'table.local-time-zone': there is no time zone 'Mars'; give a name such as 'Europe/Berlin' or an offset such as '+02:00'", "SET 'table.local-time-zone' = 'Mars'", "");
+    fails(
+        "SET 'table.local-time-zone' = 'Mars'",
+        "option 'table.local-time-zone': there is no time zone 'Mars'; give a name such as 'Europe/Berlin' or an offset such as '+02:00'",
+        "SET 'table.local-time-zone' = 'Mars'",
+        "",
+    );
     fails("DROP VIEW bid", "bid is a table, not a view", "bid", "DROP TABLE bid");
     let Ok(Outcome::Describe(columns)) = outcome(&mut session, "DESCRIBE sink") else { panic!("columns") };
     assert_eq!((columns[0].key, columns[0].nullable, columns[4].extra.as_str()), (true, false, "METADATA VIRTUAL"));

@@ -67,9 +67,8 @@ impl RelationPlanner for FromPlanner {
             let found = plain_name(name, &lines).map_err(external)?;
             match self.relations.catalog.get(&found) {
                 Some(Relation::Table { table, .. }) => table_source(&with_options(table, Some(options))),
-                Some(Relation::View(_)) => {
-                    Err(SqlError::new(format!("{found} is a view: it has no options")).with_help("put the hint behind the table in the view's query"))
-                }
+                Some(Relation::View(_)) => Err(SqlError::new(format!("{found} is a view: it has no options"))
+                    .with_help("put the hint behind the table in the view's query")),
                 None => Err(self.relations.catalog.unknown(&found)),
             }
         } else {
@@ -110,8 +109,11 @@ impl FromPlanner {
         let (time, data_type) = column(&schema, &call.time_column, lines)?;
         if !matches!(data_type, DataType::Timestamp(TimeUnit::Millisecond, _)) {
             let shown = flink_type(&data_type);
-            let error = SqlError::new(format!("{function}: the time column {} must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {shown}", call.time_column.value))
-                .or_at(lines.span(call.time_column.span));
+            let error = SqlError::new(format!(
+                "{function}: the time column {} must be a TIMESTAMP(3) or TIMESTAMP_LTZ(3), it is {shown}",
+                call.time_column.value
+            ))
+            .or_at(lines.span(call.time_column.span));
             let error = match data_type {
                 DataType::Timestamp(_, None) => error.with_help("declare it TIMESTAMP(3), or CAST it in a subquery"),
                 DataType::Timestamp(..) => error.with_help("declare it TIMESTAMP_LTZ(3), or CAST it in a subquery"),
@@ -155,7 +157,11 @@ fn window_kind(call: &WindowCall, lines: &LineIndex<'_>) -> Result<WindowKind, S
         if size % part == 0 {
             return Ok(());
         }
-        let error = SqlError::new(format!("{function}: the size of the windows ({}) must be a multiple of the {what} ({})", shown(size), shown(part)));
+        let error = SqlError::new(format!(
+            "{function}: the size of the windows ({}) must be a multiple of the {what} ({})",
+            shown(size),
+            shown(part)
+        ));
         let error = error.or_at(call.intervals.size.as_ref().and_then(at));
         Err(if part % size == 0 { error.with_help(format!("the {what} stands before the size")) } else { error })
     };

@@ -100,13 +100,16 @@ pub fn sink_lines(dir: &Path) -> Vec<String> {
     lines
 }
 
-/// Folds a changelog as `print` writes it (`+I[a, 1]`, possibly behind `2> `) to the final rows,
-/// sorted.
-pub fn fold(stdout: &str) -> Vec<String> {
+/// Folds the changelog that the `print` sink `name` wrote (`name> +I[a, 1]`, `name:2> -U[a, 1]`) to
+/// the final rows, sorted.
+pub fn fold(stdout: &str, name: &str) -> Vec<String> {
     let mut rows: BTreeMap<String, i64> = BTreeMap::new();
     for line in stdout.lines() {
-        let Some(at) = line.find(['+', '-']).filter(|at| line[..*at].is_empty() || line[..*at].ends_with("> ")) else { continue };
-        let (kind, row) = line[at..].split_at(2);
+        let Some((who, change)) = line.split_once("> ") else { panic!("not a line of a print sink: {line:?}") };
+        if who.split(':').next() != Some(name) {
+            continue;
+        }
+        let (kind, row) = change.split_at(2);
         let row = row.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or_else(|| panic!("not a row of a changelog: {line:?}"));
         *rows.entry(row.to_string()).or_default() += if matches!(kind, "+I" | "+U") { 1 } else { -1 };
     }
