@@ -98,7 +98,7 @@ pub const fn days_in_month(year: i64, month: u32) -> u32 {
 #[inline]
 pub fn write_f64(out: &mut Vec<u8>, v: f64) {
     let size = v.abs();
-    if size < 1e7 && size >= 1e-3 || size == 0.0 {
+    if (1e-3..1e7).contains(&size) || size == 0.0 {
         out.extend_from_slice(ryu::Buffer::new().format_finite(v).as_bytes());
     } else if v.is_finite() {
         write_scientific(out, ryu::Buffer::new().format_finite(v).as_bytes());
@@ -111,7 +111,7 @@ pub fn write_f64(out: &mut Vec<u8>, v: f64) {
 #[inline]
 pub fn write_f32(out: &mut Vec<u8>, v: f32) {
     let size = v.abs();
-    if size < 1e7 && size >= 1e-3 || size == 0.0 {
+    if (1e-3..1e7).contains(&size) || size == 0.0 {
         out.extend_from_slice(ryu::Buffer::new().format_finite(v).as_bytes());
     } else if v.is_finite() {
         write_scientific(out, ryu::Buffer::new().format_finite(v).as_bytes());

@@ -191,7 +191,7 @@ impl OptionValue for Duration {
         number.checked_mul(nanos).map(Duration::from_nanos).ok_or_else(|| "too long a duration".to_string())
     }
     fn show(&self) -> Option<String> {
-        Some(if self.as_millis() % 1000 == 0 { format!("{} s", self.as_secs()) } else { format!("{} ms", self.as_millis()) })
+        Some(if self.as_millis().is_multiple_of(1000) { format!("{} s", self.as_secs()) } else { format!("{} ms", self.as_millis()) })
     }
 }
 

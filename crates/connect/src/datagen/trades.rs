@@ -141,7 +141,7 @@ impl Market {
     #[inline]
     fn symbol(&self, stream: Stream, row: u64) -> usize {
         let x = stream.at(row);
-        let slot = ((x >> 32) * self.slots.len() as u64 >> 32) as usize;
+        let slot = (((x >> 32) * self.slots.len() as u64) >> 32) as usize;
         let (threshold, alias) = self.slots[slot];
         if (x as u32) < threshold { slot } else { alias as usize }
     }

@@ -250,11 +250,10 @@ pub(super) fn parse_id(id: &str, exists: impl Fn(&str) -> bool) -> (&str, Piece)
             Some(rows) => pair(rows).map(|(a, b)| Piece::Rows(a, b)),
             None => pair(piece).map(|(a, b)| Piece::Bytes(a, b)),
         };
-        if let Some(piece) = parsed {
-            if !exists(id) {
+        if let Some(piece) = parsed
+            && !exists(id) {
                 return (path, piece);
             }
-        }
     }
     (id, Piece::Whole)
 }

@@ -42,7 +42,8 @@ impl Fallback {
 
     fn apply(&mut self, slot: u32, values: &[ArrayRef], adds: bool) -> Result<(), OperatorError> {
         let accumulator = self.at(slot)?;
-        Ok(if adds { accumulator.update_batch(values)? } else { accumulator.retract_batch(values)? })
+        let _: () = if adds { accumulator.update_batch(values)? } else { accumulator.retract_batch(values)? };
+        Ok(())
     }
 
     fn result(&mut self, slot: u32) -> Result<ScalarValue, OperatorError> {

@@ -406,7 +406,7 @@ fn unquoted(call: &Call) -> Result<ArrayRef> {
 }
 
 fn object(call: &Call, nulls: bool) -> Result<ArrayRef> {
-    if call.len() % 2 != 0 {
+    if !call.len().is_multiple_of(2) {
         return exec_err!("JSON_OBJECT needs a value for each key");
     }
     let keys = (0..call.len()).step_by(2).map(|i| call.text(i)).collect::<Result<Vec<_>>>()?;

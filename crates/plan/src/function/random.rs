@@ -104,7 +104,7 @@ fn rand_integer(call: &Call) -> Result<ArrayRef> {
     let bounds = call.int(call.len() - 1)?;
     let bound = |r| bounds.get(r).and_then(|b| i32::try_from(b).ok()).filter(|b| *b > 0);
     if call.len() == 1 {
-        return build::<Int32Type>(call.rows, |r| Some(((random_u64() >> 32) * bound(r)? as u64 >> 32) as i32));
+        return build::<Int32Type>(call.rows, |r| Some((((random_u64() >> 32) * bound(r)? as u64) >> 32) as i32));
     }
     let seeds = call.int(0)?;
     build::<Int32Type>(call.rows, |r| {

@@ -433,7 +433,7 @@ impl<'a> Planner<'a> {
                 let arrays = columns
                     .into_iter()
                     .zip(schema.fields())
-                    .map(|(c, f)| Ok(arrow::compute::cast(&ScalarValue::iter_to_array(c)?, f.data_type()).map_err(JobError::failed)?))
+                    .map(|(c, f)| arrow::compute::cast(&ScalarValue::iter_to_array(c)?, f.data_type()).map_err(JobError::failed))
                     .collect::<Result<Vec<_>, JobError>>()?;
                 self.values(RecordBatch::try_new(schema, arrays).map_err(JobError::failed)?)
             }

@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
             Some("INSERT" | "SELECT" | "CREATE" | "DROP" | "SET" | "EXPLAIN" | "WITH" | "EXECUTE" | "END" | "BEGIN") => {
                 error.with_help(format!("is a ';' missing before {found}?"))
             }
-            Some(word) => match refuse::reserved_help(&word) {
+            Some(word) => match refuse::reserved_help(word) {
                 Some(help) => error.with_help(help),
                 None => error,
             },

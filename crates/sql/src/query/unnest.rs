@@ -64,7 +64,7 @@ fn over(plan: &LogicalPlan, left: &Arc<LogicalPlan>, kept: &[Expr], handling: &N
             None => None,
             Some(input) => {
                 let mut options = unnest.options.clone();
-                options.null_handling = handling.clone();
+                options.null_handling = *handling;
                 Some(unnest_with_options(input, unnest.exec_columns.clone(), options)?)
             }
         },

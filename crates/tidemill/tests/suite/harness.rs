@@ -121,3 +121,57 @@ pub fn fold(stdout: &str, name: &str) -> Vec<String> {
     out.sort();
     out
 }
+
+/// A process in the background; killed when dropped.
+pub struct Background(pub std::process::Child);
+
+impl Background {
+    /// Starts a command without standard input; what it writes can be read from the pipes.
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starting tidemill");
+        Background(child)
+    }
+
+    /// Sends a signal by its name, such as `INT`.
+    pub fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("the command `kill`");
+        assert!(sent.success(), "no process {id} to send SIG{name} to");
+    }
+
+    /// Waits for the end and gives the exit code (none if a signal ended it) and standard error. For
+    /// processes that write little.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let mut status = None;
+        wait_for("the process to end", || {
+            status = self.0.try_wait().expect("waiting for tidemill");
+            status.is_some()
+        });
+        let mut errors = Vec::new();
+        let _ = self.0.stderr.take().expect("piped, and read once").read_to_end(&mut errors);
+        (status.and_then(|s| s.code()), String::from_utf8_lossy(&errors).into_owned())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so; fails the test after two minutes.
+#[track_caller]
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !ready() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "waited two minutes for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The number of the newest complete checkpoint in a state directory.
+pub fn newest_checkpoint(state: &Path) -> Option<u64> {
+    let entries = std::fs::read_dir(state).ok()?;
+    entries.filter_map(|e| e.ok()?.file_name().to_str()?.strip_prefix("chk-")?.parse().ok()).max()
+}
