@@ -75,9 +75,10 @@ impl Feed {
     /// What was being read and why it failed. What came before was handed over.
     pub fn next(&mut self, decoder: &mut dyn Decoder) -> Result<Fed, ConnectError> {
         if let Feed::Idle(..) = self
-            && let Feed::Idle(plan, waker) = std::mem::replace(self, Feed::Ended) {
-                *self = Feed::Thread(Thread::start(*plan, waker)?);
-            }
+            && let Feed::Idle(plan, waker) = std::mem::replace(self, Feed::Ended)
+        {
+            *self = Feed::Thread(Thread::start(*plan, waker)?);
+        }
         let fed = match self {
             Feed::Inline(inline) => inline.next(decoder)?,
             Feed::Thread(thread) => thread.next(decoder)?,

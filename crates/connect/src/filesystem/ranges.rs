@@ -251,9 +251,10 @@ pub(super) fn parse_id(id: &str, exists: impl Fn(&str) -> bool) -> (&str, Piece)
             None => pair(piece).map(|(a, b)| Piece::Bytes(a, b)),
         };
         if let Some(piece) = parsed
-            && !exists(id) {
-                return (path, piece);
-            }
+            && !exists(id)
+        {
+            return (path, piece);
+        }
     }
     (id, Piece::Whole)
 }

@@ -466,7 +466,9 @@ impl<'a> Planner<'a> {
 
     fn values(&mut self, batch: RecordBatch) -> Result<Rel, JobError> {
         let schema = batch.schema();
-        let time = vec![false; schema.fields().len()];
+        // No rows (a condition that can never hold): any time column is event time as good as any.
+        let nothing = batch.num_rows() == 0;
+        let time = schema.fields().iter().map(|f| nothing && matches!(f.data_type(), DataType::Timestamp(..))).collect();
         let node = self.add(Node {
             id: String::new(),
             name: "Values".into(),
@@ -737,44 +739,68 @@ impl<'a> Planner<'a> {
             })
             .collect::<Result<Vec<WindowFunction>, _>>()?;
         let first = &functions[0].params;
-        let order = first.order_by.first().ok_or_else(|| {
+        let by = first.order_by.first().ok_or_else(|| {
             JobError::usage(format!("{}: an OVER in a stream needs ORDER BY an event-time column", window.window_expr[0]))
         })?;
-        let time = as_column(&order.expr)
+        let time = as_column(&by.expr)
             .and_then(|c| schema.index_of_column(c).ok())
-            .filter(|_| order.asc)
-            .ok_or_else(|| JobError::usage(format!("OVER (… ORDER BY {order}): a stream is ordered by an event-time column, ascending; any other order needs SET 'execution.runtime-mode' = 'batch'")))?;
+            .filter(|_| by.asc)
+            .ok_or_else(|| JobError::usage(format!("OVER (… ORDER BY {by}): a stream is ordered by an event-time column, ascending; any other order needs SET 'execution.runtime-mode' = 'batch'")))?;
         self.check_time(&input, time, &window.input, "the ORDER BY of an OVER")?;
-        let keys = bind_all(&first.partition_by, schema)?;
-        let key_types = keys.iter().map(|k| Ok(k.data_type(schema.as_arrow())?)).collect::<Result<Vec<_>, JobError>>()?;
-        let frame = frame(&first.window_frame)?;
-        for other in &functions[1..] {
-            if other.params.partition_by != first.partition_by
-                || other.params.window_frame != first.window_frame
-                || other.params.order_by != first.order_by
-            {
-                return Err(JobError::failed("internal error: different windows in one node"));
+        // The planner puts windows of the same order into one node; each frame needs an operator.
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (i, function) in functions.iter().enumerate() {
+            let same = |other: &usize| {
+                let (a, b) = (&functions[*other].params, &function.params);
+                a.partition_by == b.partition_by && a.window_frame == b.window_frame && a.order_by == b.order_by
+            };
+            match groups.iter_mut().find(|g| same(&g[0])) {
+                Some(group) => group.push(i),
+                None => groups.push(vec![i]),
             }
         }
-        let calls = functions.iter().zip(&window.window_expr).map(|(f, e)| window_call(f, e, schema)).collect::<Result<Vec<_>, _>>()?;
-        let out: SchemaRef = Arc::new(window.schema.as_arrow().clone());
-        let ship = if keys.is_empty() { Ship::Single } else { Ship::Hash(keys.clone()) };
-        let single = matches!(ship, Ship::Single);
-        let (declared, input_schema) = (out.clone(), self.schema(input.node));
-        let factory: Factory = Arc::new(move || {
-            let spec = OverSpec {
-                time,
-                keys: keys.clone(),
-                key_types: key_types.clone(),
-                frame,
-                calls: calls.clone(),
-                input: input_schema.clone(),
-                schema: out.clone(),
-            };
-            Ok(Box::new(Over::new(spec)?) as Box<dyn Operator>)
-        });
-        let _ = plan;
-        let node = self.operator("Over", String::new(), &input, ship, declared, factory)?;
+        let width = schema.fields().len();
+        let all: SchemaRef = Arc::new(window.schema.as_arrow().clone());
+        let mut rel = input.clone();
+        let mut order: Vec<usize> = Vec::new();
+        for (number, group) in groups.iter().enumerate() {
+            let params = &functions[group[0]].params;
+            let keys = bind_all(&params.partition_by, schema)?;
+            let key_types = keys.iter().map(|k| Ok(k.data_type(schema.as_arrow())?)).collect::<Result<Vec<_>, JobError>>()?;
+            let frame = frame(&params.window_frame)?;
+            let calls =
+                group.iter().map(|i| window_call(&functions[*i], &window.window_expr[*i], schema)).collect::<Result<Vec<_>, _>>()?;
+            let input_schema = self.schema(rel.node);
+            let added = group.iter().map(|i| all.fields()[width + i].clone());
+            let out: SchemaRef = Arc::new(Schema::new(input_schema.fields().iter().cloned().chain(added).collect::<Vec<_>>()));
+            order.extend(group);
+            let ship = if keys.is_empty() { Ship::Single } else { Ship::Hash(keys.clone()) };
+            let single = matches!(ship, Ship::Single);
+            let declared = out.clone();
+            let factory: Factory = Arc::new(move || {
+                let spec = OverSpec {
+                    time,
+                    keys: keys.clone(),
+                    key_types: key_types.clone(),
+                    frame,
+                    calls: calls.clone(),
+                    input: input_schema.clone(),
+                    schema: out.clone(),
+                };
+                Ok(Box::new(Over::new(spec)?) as Box<dyn Operator>)
+            });
+            let id = format!("over{number}:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
+            let node = self.operator("Over", id, &rel, ship, declared, factory)?;
+            rel = Rel { node, time: Vec::new(), updating: false, single, window: None };
+        }
+        let mut node = rel.node;
+        let single = rel.single;
+        if groups.len() > 1 {
+            let place = |i: usize| order.iter().position(|o| *o == i).expect("every function is in a group");
+            let picks = (0..width).chain((0..functions.len()).map(|i| width + place(i)));
+            let expressions = picks.zip(all.fields()).map(|(i, f)| Arc::new(BoundColumn::new(f.name(), i)) as Expr).collect();
+            node = self.map(&rel, None, expressions, all)?;
+        }
         let mut times = input.time.clone();
         times.resize(window.schema.fields().len(), false);
         Ok(Rel { node, time: times, updating: false, single, window: None })

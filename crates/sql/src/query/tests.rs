@@ -79,9 +79,9 @@ fn fails(script: &str, message: &str, at: &str, help: &str) {
 fn queries() {
     plan(
         "SELECT symbol, COUNT(*), AVG(size), SUM(price) FROM trade GROUP BY symbol",
-        "Projection: trade.symbol, count(*) AS EXPR$1, avg(trade.size) AS EXPR$2, sum(trade.price) AS EXPR$3
-           Projection: trade.symbol, count(*), CAST(sum(trade.size) / count(trade.size) AS Int32) AS avg(trade.size), sum(trade.price)
-             Aggregate: groupBy=[[trade.symbol]], aggr=[[count(*), sum(trade.size), count(trade.size), sum(trade.price)]]
+        "Projection: trade.symbol, count(Int64(1)) AS count(*) AS EXPR$1, avg(trade.size) AS EXPR$2, sum(trade.price) AS EXPR$3
+           Projection: trade.symbol, count(Int64(1)), CAST(sum(trade.size) / count(trade.size) AS Int32) AS avg(trade.size), sum(trade.price)
+             Aggregate: groupBy=[[trade.symbol]], aggr=[[count(Int64(1)), sum(trade.size), count(trade.size), sum(trade.price)]]
                SubqueryAlias: trade
                  Watermark: ts AS ts
                    TableScan: trade",
@@ -176,8 +176,8 @@ fn group_windows_of_the_older_form() {
     plan(
         "SELECT TUMBLE_START(ts, INTERVAL '1' DAY) AS s, TUMBLE_ROWTIME(ts, INTERVAL '1' DAY), symbol FROM trade AS t WHERE t.price > 1 GROUP BY TUMBLE(ts, INTERVAL '1' DAY), symbol HAVING COUNT(*) > 1",
         "Projection: t.window_start AS s, t.window_time AS EXPR$1, t.symbol
-           Filter: count(*) > Int64(1)
-             Aggregate: groupBy=[[t.window_start, t.window_end, t.window_time, t.symbol]], aggr=[[count(*)]]
+           Filter: count(Int64(1)) > Int64(1)
+             Aggregate: groupBy=[[t.window_start, t.window_end, t.window_time, t.symbol]], aggr=[[count(Int64(1))]]
                Filter: t.price > Int64(1)
                  SubqueryAlias: t
                    Window: Tumble { size: 86400000, offset: 0 } ON trade.ts",
