@@ -1,6 +1,6 @@
 //! Options of tables, formats and jobs: one struct a component, one documented field an option.
 //!
-//! [`options!`] declares the struct; help texts, the reference page and the messages about unknown
+//! [`crate::options!`] declares the struct; help texts, the reference page and the messages about unknown
 //! or ill-formed options all come from that declaration. Two stages: the text as written
 //! ([`RawOptions`]), then the validated struct.
 
@@ -24,7 +24,7 @@ pub struct OptionSpec {
     pub flink: bool,
 }
 
-/// A struct declared by [`options!`].
+/// A struct declared by [`crate::options!`].
 pub trait OptionSet: Sized {
     /// The options, in order of declaration.
     fn specs() -> Vec<OptionSpec>;

@@ -137,7 +137,7 @@ mod tests {
         let mut out = Vec::new();
         let ints: ArrayRef = Arc::new(Int64Array::from(vec![Some(0), Some(42), None]));
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["", "SPY", "a longer key than eight"]));
-        rows(&[ints.clone()], 3, &mut out).unwrap();
+        rows(std::slice::from_ref(&ints), 3, &mut out).unwrap();
         let single = out.clone();
         assert_eq!(single[2], NULL);
         rows(&[ints, texts], 3, &mut out).unwrap();

@@ -500,6 +500,9 @@ impl<'a> Planner<'a> {
     }
 
     fn aggregate(&mut self, plan: &LogicalPlan, aggregate: &datafusion_expr::Aggregate, wanted: Wanted) -> Result<Rel, JobError> {
+        if never_has_rows(&aggregate.input) {
+            return self.values(RecordBatch::new_empty(Arc::new(aggregate.schema.as_arrow().clone())));
+        }
         if aggregate.group_expr.iter().any(|e| matches!(e, Logical::GroupingSet(_))) {
             return Err(JobError::usage(
                 "GROUPING SETS, ROLLUP and CUBE are not supported in a stream yet; write one query for each set and combine them with UNION ALL",
@@ -842,6 +845,19 @@ impl<'a> Planner<'a> {
 fn one_row() -> RecordBatch {
     RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &RecordBatchOptions::new().with_row_count(Some(1)))
         .expect("no columns")
+}
+
+/// Whether a plan is empty because of a condition that can never hold.
+fn never_has_rows(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::EmptyRelation(empty) => !empty.produce_one_row,
+        LogicalPlan::Projection(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Extension(_)
+        | LogicalPlan::Aggregate(_) => plan.inputs().first().is_some_and(|input| never_has_rows(input)),
+        _ => false,
+    }
 }
 
 fn position(table: &Table, name: &str) -> Result<usize, JobError> {

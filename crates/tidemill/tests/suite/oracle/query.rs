@@ -337,7 +337,7 @@ impl<'a> Generator<'a> {
         let sql = match self.random.between(0, 3) {
             0 => format!("SELECT id, {} FROM {from}{condition}", list(&|_| format!("({first})"))),
             1 => {
-                let either = |i: usize| if i % 2 == 0 { "w1".to_string() } else { "w2".to_string() };
+                let either = |i: usize| if i.is_multiple_of(2) { "w1".to_string() } else { "w2".to_string() };
                 format!("SELECT id, {} FROM {from}{condition} WINDOW w1 AS ({first}), w2 AS ({second})", list(&either))
             }
             2 => format!("SELECT id, {} FROM {from}{condition} WINDOW w AS ({first})", list(&|_| "w".into())),
