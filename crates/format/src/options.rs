@@ -268,7 +268,7 @@ macro_rules! option_enum {
 ///         /// How many rows.
 ///         flink "number-of-rows" => number_of_rows: Option<u64>;
 ///         /// Rows a second.
-///         flink "rows-per-second" => rows_per_second: u64 = 10_000;
+///         flink "rows-per-second" => rows_per_second: u64 = 10_000u64;
 ///     }
 /// }
 /// use tidemill_format::options::{OptionSet, RawOptions};
