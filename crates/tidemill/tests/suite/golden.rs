@@ -83,7 +83,7 @@ fn jobs() -> Vec<Golden> {
 }
 
 /// Runs a job in a variation; the difference from what is expected, if any.
-fn run(job: &Golden, variation: &Variation) -> Result<(), String> {
+fn run(job: &Golden, variation: &Variation, kills: &AtomicUsize) -> Result<(), String> {
     let scratch = Scratch::new(&job.name.replace('/', "-"));
     let data = root().join("tests/golden/data");
     // Several print sinks share standard output: each gets its name in front.
@@ -110,6 +110,7 @@ fn run(job: &Golden, variation: &Variation) -> Result<(), String> {
         let output = finish(&mut command);
         stdout += &String::from_utf8_lossy(&output.stdout);
         if variation.resumed && output.status.code() == Some(137) {
+            kills.fetch_add(1, Ordering::Relaxed);
             if attempt > 60 {
                 return Err("did not get through in 60 attempts".into());
             }
@@ -156,6 +157,7 @@ fn golden_jobs() {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let runs = AtomicUsize::new(0);
+    let kills = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get()) {
             scope.spawn(|| {
@@ -166,7 +168,7 @@ fn golden_jobs() {
                             continue;
                         }
                         runs.fetch_add(1, Ordering::Relaxed);
-                        if let Err(why) = run(job, variation) {
+                        if let Err(why) = run(job, variation, &kills) {
                             failures.lock().unwrap().push(format!("{} ({}): {why}", job.name, variation.name));
                         }
                     }
@@ -178,6 +180,8 @@ fn golden_jobs() {
     failures.sort();
     println!("{} golden jobs, {} runs, {} failures", jobs.len(), runs.into_inner(), failures.len());
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    // Jobs that are never killed would pass as resumed without having been.
+    assert!(!only.is_empty() || kills.into_inner() > 0, "no job was killed at a checkpoint");
 }
 
 /// A terminal is no transactional sink: after a crash it has seen rows that are printed again.
