@@ -68,6 +68,10 @@ impl Operator for Check {
         Ok(progress)
     }
 
+    fn output_watermark(&self, watermark: i64) -> i64 {
+        self.inner.output_watermark(watermark)
+    }
+
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
         self.inner.snapshot()
     }

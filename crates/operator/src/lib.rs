@@ -82,6 +82,13 @@ pub trait Operator: Send {
         Ok(Progress::Done)
     }
 
+    /// What the operator's output has come to when its input has come to `watermark` (both ms). Less
+    /// than the input's where rows are emitted whose time lies behind it, as interval joins do;
+    /// must never fall. Asked after [`Operator::on_watermark`] is done.
+    fn output_watermark(&self, watermark: i64) -> i64 {
+        watermark
+    }
+
     /// The state, for a checkpoint.
     ///
     /// # Errors

@@ -596,7 +596,11 @@ impl Worker {
                         break;
                     }
                 }
-                self.advance(index, watermark)?;
+                let passed = match &self.nodes[index].as_ref().expect("as above").body {
+                    Body::Operator(operator) if watermark != WATERMARK_END => operator.output_watermark(watermark),
+                    _ => watermark,
+                };
+                self.advance(index, passed)?;
                 if watermark == WATERMARK_END {
                     self.finish(index);
                 }

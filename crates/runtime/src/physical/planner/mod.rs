@@ -1,0 +1,295 @@
+//! From logical plans to the graph.
+//!
+//! All inserts of a job are planned into one graph: a table is read once whoever reads it, and parts
+//! that are the same are there once. Here are the planner itself and the steps that every query has;
+//! a file below plans what its name says.
+
+mod aggregate;
+mod order;
+mod over;
+mod sink;
+mod source;
+mod values;
+mod window;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion_expr::LogicalPlan;
+use datafusion_physical_expr::expressions::Column as BoundColumn;
+use tidemill_operator::Operator;
+use tidemill_operator::map::{Expr, Map};
+use tidemill_plan::node::as_column;
+use tidemill_plan::{Table, WatermarkNode, WindowKind, WindowNode};
+use tidemill_state::hash;
+
+use super::aggregate::{bind, bind_all};
+use super::{Edge, Factory, Graph, Node, NodeKind, Ship};
+use crate::JobError;
+use crate::settings::Settings;
+use source::{position, table_read};
+use values::one_row;
+
+/// A planned part: a node and what is known of its rows.
+#[derive(Clone)]
+struct Rel {
+    node: usize,
+    /// Which columns are event time.
+    time: Vec<bool>,
+    /// Rows may be updated or deleted.
+    updating: bool,
+    single: bool,
+    /// The rows are results of windows, whose bounds stand in these columns.
+    window: Option<Bounds>,
+}
+
+/// The bounds of windows as columns.
+#[derive(Clone, Copy)]
+struct Bounds {
+    start: usize,
+    end: usize,
+    kind: WindowKind,
+}
+
+impl Bounds {
+    /// The same after columns were picked; `place(column)` is where a column went.
+    fn moved(self, place: impl Fn(usize) -> Option<usize>) -> Option<Bounds> {
+        Some(Bounds { start: place(self.start)?, end: place(self.end)?, kind: self.kind })
+    }
+}
+
+/// What the consumer of a part wants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Wanted {
+    /// Only the newest row of a key is seen, so changes may be folded per block.
+    fold: bool,
+    /// `-U` rows are wanted.
+    update_before: bool,
+}
+
+/// Plans inserts into a graph.
+pub struct Planner<'a> {
+    settings: &'a Settings,
+    graph: Graph,
+    /// Columns of each table that anyone reads.
+    needed: HashMap<String, BTreeSet<usize>>,
+    sources: HashMap<String, Rel>,
+    planned: HashMap<(String, Wanted), Rel>,
+    sinks: HashMap<String, usize>,
+    /// Looks a dead-letter table up by name.
+    tables: &'a dyn Fn(&str) -> Option<Arc<Table>>,
+    stateless: bool,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner; `tables` finds declared tables by name.
+    pub fn new(settings: &'a Settings, tables: &'a dyn Fn(&str) -> Option<Arc<Table>>) -> Self {
+        Planner {
+            settings,
+            graph: Graph::default(),
+            needed: HashMap::new(),
+            sources: HashMap::new(),
+            planned: HashMap::new(),
+            sinks: HashMap::new(),
+            tables,
+            stateless: true,
+        }
+    }
+
+    /// Plans all inserts: for each the table written and its optimised plan.
+    ///
+    /// # Errors
+    /// What the stream runtime cannot do, with the nearest thing that works.
+    pub fn plan(mut self, inserts: &[(Arc<Table>, LogicalPlan)]) -> Result<Graph, JobError> {
+        for (_, plan) in inserts {
+            self.collect_needed(plan)?;
+        }
+        for (table, plan) in inserts {
+            self.sink(table, plan)?;
+        }
+        if self.graph.nodes.iter().any(|n| matches!(n.kind, NodeKind::Sink(_)) && n.single) {
+            // One writer shows the order of rows, so files are read in order.
+            for node in &mut self.graph.nodes {
+                if let NodeKind::Source(source) = &mut node.kind {
+                    source.unordered = false;
+                }
+            }
+        }
+        Ok(self.graph)
+    }
+
+    /// Notes which columns of which tables a plan reads.
+    fn collect_needed(&mut self, plan: &LogicalPlan) -> Result<(), JobError> {
+        if let Some((table, columns)) = table_read(plan) {
+            let positions = columns.iter().map(|name| position(&table, name)).collect::<Result<Vec<_>, _>>()?;
+            self.needed.entry(table.name.clone()).or_default().extend(positions);
+            return Ok(());
+        }
+        if !matches!(
+            plan,
+            LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Union(_)
+                | LogicalPlan::TableScan(_)
+        ) {
+            self.stateless = false;
+        }
+        plan.inputs().into_iter().try_for_each(|input| self.collect_needed(input))
+    }
+
+    fn add(&mut self, node: Node) -> usize {
+        self.graph.nodes.push(node);
+        self.graph.nodes.len() - 1
+    }
+
+    fn schema(&self, node: usize) -> SchemaRef {
+        self.graph.nodes[node].schema.clone()
+    }
+
+    /// Adds an operator above `input`.
+    fn operator(
+        &mut self,
+        name: &str,
+        id: String,
+        input: &Rel,
+        ship: Ship,
+        schema: SchemaRef,
+        factory: Factory,
+    ) -> Result<usize, JobError> {
+        self.operator_of(name, id, &[(input, ship)], schema, factory)
+    }
+
+    /// Adds an operator above several inputs. One that is shipped to the first shard makes the
+    /// operator single; then all must be shipped there.
+    fn operator_of(
+        &mut self,
+        name: &str,
+        id: String,
+        inputs: &[(&Rel, Ship)],
+        schema: SchemaRef,
+        factory: Factory,
+    ) -> Result<usize, JobError> {
+        // A first instance now: what cannot work fails before the job starts.
+        factory().map_err(|e| JobError::usage(e.to_string()))?;
+        let single = inputs.iter().any(|(input, ship)| match ship {
+            Ship::Forward | Ship::BadRecords => input.single,
+            Ship::Single => true,
+            Ship::Hash(_) => false,
+        });
+        let edge = |(input, ship): &(&Rel, Ship)| Edge {
+            from: input.node,
+            ship: if matches!(ship, Ship::Single) && input.single { Ship::Forward } else { ship.clone() },
+        };
+        let inputs = inputs.iter().map(edge).collect();
+        Ok(self.add(Node { id, name: name.into(), kind: NodeKind::Operator(factory), inputs, schema, single }))
+    }
+
+    fn map(&mut self, input: &Rel, predicate: Option<Expr>, expressions: Vec<Expr>, schema: SchemaRef) -> Result<usize, JobError> {
+        let out = schema.clone();
+        let factory: Factory =
+            Arc::new(move || Ok(Box::new(Map::new(predicate.clone(), expressions.clone(), schema.clone())) as Box<dyn Operator>));
+        self.operator("Map", String::new(), input, Ship::Forward, out, factory)
+    }
+
+    fn rel(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
+        let key = (plan.display_indent_schema().to_string(), wanted);
+        if let Some(rel) = self.planned.get(&key) {
+            return Ok(rel.clone());
+        }
+        let rel = self.convert(plan, wanted)?;
+        // State is found again by what the part computes, wherever it stands in the job.
+        let id = format!("{:016x}", hash::bytes(key.0.as_bytes()));
+        if self.graph.nodes[rel.node].id.is_empty() {
+            let name = self.graph.nodes[rel.node].name.to_lowercase();
+            self.graph.nodes[rel.node].id = format!("{name}:{id}");
+        }
+        self.planned.insert(key, rel.clone());
+        Ok(rel)
+    }
+
+    fn convert(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
+        if let Some((table, columns)) = table_read(plan) {
+            let rel = self.source(&table)?;
+            let emitted = self.schema(rel.node);
+            let picks = columns.iter().map(|c| emitted.index_of(c).map_err(JobError::failed)).collect::<Result<Vec<_>, _>>()?;
+            if picks.iter().copied().eq(0..emitted.fields().len()) {
+                return Ok(rel);
+            }
+            let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
+            let node = self.map(&rel, None, expressions, Arc::new(emitted.project(&picks).map_err(JobError::failed)?))?;
+            // Without the WATERMARK node above it, nothing reads the column as event time.
+            return Ok(Rel { node, time: picks.iter().map(|i| rel.time[*i]).collect(), ..rel });
+        }
+        match plan {
+            LogicalPlan::SubqueryAlias(alias) => self.rel(&alias.input, wanted),
+            LogicalPlan::Projection(projection) => {
+                let input = self.rel(&projection.input, wanted)?;
+                let schema = projection.input.schema();
+                let time = projection
+                    .expr
+                    .iter()
+                    .map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok()).is_some_and(|i| input.time[i]))
+                    .collect();
+                let expressions = bind_all(&projection.expr.iter().map(|e| e.clone().unalias()).collect::<Vec<_>>(), schema)?;
+                let origin: Vec<Option<usize>> =
+                    projection.expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
+                let window = input.window.and_then(|w| w.moved(|column| origin.iter().position(|o| *o == Some(column))));
+                let node = self.map(&input, None, expressions, Arc::new(projection.schema.as_arrow().clone()))?;
+                Ok(Rel { node, time, window, ..input })
+            }
+            LogicalPlan::Filter(filter) => {
+                let input = self.rel(&filter.input, wanted)?;
+                let predicate = bind(&filter.predicate, filter.input.schema())?;
+                let factory: Factory = Arc::new(move || Ok(Box::new(Map::filter(predicate.clone())) as Box<dyn Operator>));
+                let schema = self.schema(input.node);
+                let node = self.operator("Filter", String::new(), &input, Ship::Forward, schema, factory)?;
+                Ok(Rel { node, ..input })
+            }
+            LogicalPlan::Union(union) => self.union(&union.inputs, plan, wanted),
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(plan, aggregate, wanted),
+            LogicalPlan::Window(window) => self.over(plan, window, wanted),
+            LogicalPlan::Extension(extension) => {
+                if let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() {
+                    return self.window_rows(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
+                    // A condition that can never hold leaves nothing of the table.
+                    if let LogicalPlan::EmptyRelation(_) = &node.input {
+                        return self.rel(&node.input, wanted);
+                    }
+                    return Err(JobError::usage(format!("the watermark of {} cannot be planned here", node.column)));
+                }
+                Err(unsupported(plan))
+            }
+            LogicalPlan::Values(values) => self.literal_rows(values),
+            LogicalPlan::EmptyRelation(empty) => {
+                let batch =
+                    if empty.produce_one_row { one_row() } else { RecordBatch::new_empty(Arc::new(empty.schema.as_arrow().clone())) };
+                self.values(batch)
+            }
+            LogicalPlan::Limit(limit) => self.limit(limit, wanted),
+            LogicalPlan::Sort(sort) => self.sort(sort, wanted),
+            LogicalPlan::Distinct(_) => Err(JobError::failed("internal error: DISTINCT should have become a GROUP BY")),
+            _ => Err(unsupported(plan)),
+        }
+    }
+}
+
+fn unsupported(plan: &LogicalPlan) -> JobError {
+    let what = match plan {
+        LogicalPlan::Join(_) => "JOIN",
+        LogicalPlan::Subquery(_) => "a correlated subquery",
+        LogicalPlan::Unnest(_) => "UNNEST",
+        LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
+        other => {
+            return JobError::usage(format!(
+                "{} is not supported in a stream; SET 'execution.runtime-mode' = 'batch' runs it on bounded input",
+                other.display()
+            ));
+        }
+    };
+    JobError::usage(format!("{what} is not supported in a stream yet; SET 'execution.runtime-mode' = 'batch' runs it on bounded input"))
+}

@@ -1,0 +1,47 @@
+//! Plans the sinks of a job.
+
+use std::sync::Arc;
+
+use datafusion_expr::LogicalPlan;
+use tidemill_plan::Table;
+
+use super::{Planner, Rel, Wanted};
+use crate::physical::{Edge, Node, NodeKind, Ship, SinkSpec};
+use crate::{JobError, connector};
+
+impl Planner<'_> {
+    pub(super) fn sink(&mut self, table: &Arc<Table>, plan: &LogicalPlan) -> Result<(), JobError> {
+        let (sink, options) = connector::sink(table)?;
+        let keyed = !table.primary_key.is_empty();
+        let seen = !matches!(options.connector.as_str(), "blackhole");
+        let wanted = Wanted { fold: self.settings.mini_batch || !seen || keyed, update_before: sink.wants_update_before() };
+        let rel = self.rel(plan, wanted)?;
+        if rel.updating && !sink.accepts_updates() {
+            return Err(JobError::usage(format!(
+                "table '{}' (connector '{}') takes new rows only, but the query updates its results: aggregate in windows (TUMBLE, HOP, …), or write to a sink that takes updates, such as 'print'",
+                table.name, options.connector
+            )));
+        }
+        let count = self.sinks.entry(table.name.clone()).or_default();
+        *count += 1;
+        let id = if *count == 1 { format!("sink:{}", table.name) } else { format!("sink:{}#{count}", table.name) };
+        self.sink_node(table, sink, &rel, id);
+        Ok(())
+    }
+
+    pub(super) fn sink_node(&mut self, table: &Table, sink: Arc<dyn tidemill_connect::Sink>, rel: &Rel, id: String) -> usize {
+        let schema = table.sink_schema();
+        let not_null = schema.fields().iter().enumerate().filter(|(_, f)| !f.is_nullable()).map(|(i, _)| i).collect();
+        let one = sink.parallelism() == Some(1);
+        let ship = if one && !rel.single { Ship::Single } else { Ship::Forward };
+        let spec = SinkSpec { table: table.name.clone(), sink, schema: schema.clone(), not_null };
+        self.add(Node {
+            id,
+            name: format!("Sink {}", table.name),
+            kind: NodeKind::Sink(Box::new(spec)),
+            inputs: vec![Edge { from: rel.node, ship }],
+            schema,
+            single: one || rel.single,
+        })
+    }
+}
