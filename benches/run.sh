@@ -22,7 +22,7 @@ if [ -n "${TRADES:-}" ]; then
   trades="$TRADES"
 else
   trades="$work/trades"
-  "$tidemill" run -q -D OUT="$trades" benches/jobs/trades.sql
+  "$tidemill" run -q -D OUT="$trades" -D ROWS=1000000 benches/jobs/trades.sql
 fi
 "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --vary block.size=1,2,4,8,16,32,64,128,256,auto --parallelism 1 --runs "$runs" --out "$out/vwap"
 "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --vary parallelism=1,2 --runs "$runs" --out "$out/vwap-parallel"

@@ -28,12 +28,22 @@ pub struct Block {
     /// of the block lies at or behind it. Whether a row is late is decided by this and never by
     /// where a block or a watermark happened to fall, so results don't depend on block size.
     pub row_watermarks: Option<Arc<[i64]>>,
+    /// Where these rows were cut out of a larger batch by [`Block::part`]: neighbours are put
+    /// together again without a copy.
+    origin: Option<Origin>,
+}
+
+/// The batch that a block's rows are a part of, and the index of the first.
+#[derive(Clone, Debug)]
+struct Origin {
+    batch: Arc<RecordBatch>,
+    offset: usize,
 }
 
 impl Block {
     /// A block of inserts, none of them behind its split's watermark.
     pub fn inserts(batch: RecordBatch, arrival_ns: u64) -> Self {
-        Block { batch, kinds: None, arrival_ns, row_watermarks: None }
+        Block { batch, kinds: None, arrival_ns, row_watermarks: None, origin: None }
     }
 
     /// A block with a kind per row.
@@ -42,7 +52,7 @@ impl Block {
     /// If there are not as many kinds as rows.
     pub fn changelog(batch: RecordBatch, kinds: Arc<[RowKind]>, arrival_ns: u64) -> Self {
         assert_eq!(batch.num_rows(), kinds.len(), "a changelog block needs a kind for each row");
-        Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None }
+        Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None, origin: None }
     }
 
     /// The number of rows.
@@ -77,7 +87,7 @@ impl Block {
     /// The same rows and kinds with other columns.
     pub fn with_batch(&self, batch: RecordBatch) -> Self {
         debug_assert_eq!(batch.num_rows(), self.rows());
-        Block { batch, kinds: self.kinds.clone(), arrival_ns: self.arrival_ns, row_watermarks: self.row_watermarks.clone() }
+        Block { batch, kinds: self.kinds.clone(), arrival_ns: self.arrival_ns, row_watermarks: self.row_watermarks.clone(), origin: None }
     }
 
     /// Rows `offset .. offset + length`, sharing the columns' memory.
@@ -87,7 +97,29 @@ impl Block {
             kinds: self.kinds.as_ref().map(|k| k[offset..offset + length].into()),
             arrival_ns: self.arrival_ns,
             row_watermarks: self.row_watermarks.as_ref().map(|w| w[offset..offset + length].into()),
+            origin: None,
         }
+    }
+
+    /// As [`Block::slice`], for cutting one block into many: `whole` is this block's batch, and a
+    /// run of parts that follow each other becomes one batch again in [`Block::concat`] without a
+    /// copy.
+    pub fn part(&self, whole: &Arc<RecordBatch>, offset: usize, length: usize) -> Self {
+        let mut part = self.slice(offset, length);
+        part.origin = Some(Origin { batch: whole.clone(), offset });
+        part
+    }
+
+    /// The batch that this block was cut out of, if it was, and the index of its first row there.
+    pub fn origin(&self) -> Option<(&Arc<RecordBatch>, usize)> {
+        self.origin.as_ref().map(|o| (&o.batch, o.offset))
+    }
+
+    /// The same rows with other columns, which stand in `whole` from the same row on as this
+    /// block's in the batch that it was cut out of.
+    pub fn with_part(&self, batch: RecordBatch, whole: Arc<RecordBatch>) -> Self {
+        let origin = self.origin.as_ref().map(|o| Origin { batch: whole, offset: o.offset });
+        Block { origin, ..self.with_batch(batch) }
     }
 
     /// The rows for which `mask` is true; a null counts as false.
@@ -100,6 +132,7 @@ impl Block {
             kinds: pick(&self.kinds, mask),
             arrival_ns: self.arrival_ns,
             row_watermarks: pick(&self.row_watermarks, mask),
+            origin: None,
         })
     }
 
@@ -113,6 +146,7 @@ impl Block {
             kinds: pick(&self.kinds, indices),
             arrival_ns: self.arrival_ns,
             row_watermarks: pick(&self.row_watermarks, indices),
+            origin: None,
         })
     }
 
@@ -121,7 +155,7 @@ impl Block {
         if let [one] = blocks {
             return Ok(one.clone());
         }
-        let batch = concat_batches(schema, blocks.iter().map(|b| &b.batch))?;
+        let batch = Self::concat_columns(schema, blocks)?;
         let kinds = blocks
             .iter()
             .any(|b| b.kinds.is_some())
@@ -131,7 +165,31 @@ impl Block {
             .any(|b| b.row_watermarks.is_some())
             .then(|| blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into());
         let arrival_ns = blocks.iter().map(|b| b.arrival_ns).min().unwrap_or(0);
-        Ok(Block { batch, kinds, arrival_ns, row_watermarks })
+        Ok(Block { batch, kinds, arrival_ns, row_watermarks, origin: None })
+    }
+
+    /// The columns of all of `blocks`, in order. Parts of one batch that follow each other are not
+    /// copied.
+    ///
+    /// # Errors
+    /// Columns of different types.
+    pub fn concat_columns(schema: &SchemaRef, blocks: &[Block]) -> Result<RecordBatch, ArrowError> {
+        let follows = |a: &Block, b: &Block| match (&a.origin, &b.origin) {
+            (Some(x), Some(y)) => Arc::ptr_eq(&x.batch, &y.batch) && x.offset + a.rows() == y.offset,
+            _ => false,
+        };
+        let mut runs: Vec<RecordBatch> = Vec::new();
+        for run in blocks.chunk_by(follows) {
+            runs.push(match (run, &run[0].origin) {
+                ([one], _) => one.batch.clone(),
+                (_, Some(origin)) => origin.batch.slice(origin.offset, run.iter().map(Block::rows).sum()),
+                (_, None) => unreachable!("only parts follow each other"),
+            });
+        }
+        if let [one] = runs.as_slice() {
+            return Ok(one.clone());
+        }
+        concat_batches(schema, &runs)
     }
 
     /// Bytes of memory that the block holds, shared buffers counted whole.
@@ -140,5 +198,38 @@ impl Block {
             + self.kinds.as_ref().map_or(0, |k| k.len())
             + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8)
             + 64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+
+    fn whole() -> Block {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
+        Block::inserts(RecordBatch::try_from_iter([("n", numbers)]).unwrap(), 7)
+    }
+
+    #[track_caller]
+    fn check(parts: &[(usize, usize)], expect: &[i64], shared: bool) {
+        let block = whole();
+        let batch = Arc::new(block.batch.clone());
+        let parts: Vec<Block> = parts.iter().map(|(offset, length)| block.part(&batch, *offset, *length)).collect();
+        let joined = Block::concat(&block.schema(), &parts).unwrap();
+        let numbers = joined.column(0).as_primitive::<Int64Type>();
+        assert_eq!(numbers.values().as_ref(), expect);
+        let at = block.column(0).as_primitive::<Int64Type>().values().as_ptr_range();
+        assert_eq!(at.contains(&numbers.values().as_ptr()), shared, "whether memory is shared");
+    }
+
+    #[test]
+    fn neighbours_are_put_together_without_a_copy() {
+        check(&[(2, 1), (3, 1), (4, 2)], &[2, 3, 4, 5], true);
+        check(&[(2, 3)], &[2, 3, 4], true);
+        check(&[(2, 1), (4, 1)], &[2, 4], false);
+        check(&[(4, 1), (3, 1)], &[4, 3], false);
+        check(&[(0, 2), (2, 2), (8, 1), (9, 1)], &[0, 1, 2, 3, 8, 9], false);
     }
 }

@@ -99,9 +99,9 @@ pub const fn days_in_month(year: i64, month: u32) -> u32 {
 pub fn write_f64(out: &mut Vec<u8>, v: f64) {
     let size = v.abs();
     if (1e-3..1e7).contains(&size) || size == 0.0 {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(v).as_bytes());
+        out.extend_from_slice(zmij::Buffer::new().format_finite(v).as_bytes());
     } else if v.is_finite() {
-        write_scientific(out, ryu::Buffer::new().format_finite(v).as_bytes());
+        write_scientific(out, zmij::Buffer::new().format_finite(v).as_bytes());
     } else {
         write_not_finite(out, v);
     }
@@ -112,9 +112,9 @@ pub fn write_f64(out: &mut Vec<u8>, v: f64) {
 pub fn write_f32(out: &mut Vec<u8>, v: f32) {
     let size = v.abs();
     if (1e-3..1e7).contains(&size) || size == 0.0 {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(v).as_bytes());
+        out.extend_from_slice(zmij::Buffer::new().format_finite(v).as_bytes());
     } else if v.is_finite() {
-        write_scientific(out, ryu::Buffer::new().format_finite(v).as_bytes());
+        write_scientific(out, zmij::Buffer::new().format_finite(v).as_bytes());
     } else {
         write_not_finite(out, v as f64);
     }
@@ -142,6 +142,7 @@ fn write_scientific(out: &mut Vec<u8>, plain: &[u8]) {
             b'e' => {
                 let (negative, digits) = match plain[i + 1] {
                     b'-' => (true, &plain[i + 2..]),
+                    b'+' => (false, &plain[i + 2..]),
                     _ => (false, &plain[i + 1..]),
                 };
                 let size = digits.iter().fold(0, |n, d| n * 10 + (d - b'0') as i32);
@@ -283,6 +284,52 @@ pub fn write_timestamp(out: &mut Vec<u8>, epoch_units: i64, unit: TimeUnit, min_
     out.push(b' ');
     write_clock(out, seconds.rem_euclid(86_400) as u32);
     write_fraction(out, fraction, fraction_digits(unit), min_fraction_digits);
+}
+
+/// Appends timestamps as [`write_timestamp`] does, for columns of them: rows that follow each other
+/// are mostly of the same minute, whose text is kept.
+pub struct TimestampWriter {
+    /// The minute since 1970-01-01 00:00 that `text` is of.
+    minute: i64,
+    /// `yyyy-MM-dd HH:mm:`.
+    text: [u8; 17],
+}
+
+impl Default for TimestampWriter {
+    fn default() -> Self {
+        TimestampWriter { minute: i64::MIN, text: [0; 17] }
+    }
+}
+
+impl TimestampWriter {
+    /// Appends `epoch_units` of `unit` without zeros at the end of the fraction.
+    #[inline(always)]
+    pub fn write(&mut self, out: &mut Vec<u8>, epoch_units: i64, unit: TimeUnit) {
+        let per_second = units_per_second(unit);
+        let minute = epoch_units.div_euclid(60 * per_second);
+        if minute != self.minute && !self.remember(minute) {
+            return write_timestamp(out, epoch_units, unit, 0);
+        }
+        let rest = epoch_units - minute * (60 * per_second);
+        let (second, fraction) = (rest / per_second, (rest % per_second) as u32);
+        let mut text = [0u8; 19];
+        text[..17].copy_from_slice(&self.text);
+        text[17..].copy_from_slice(&PAIRS[second as usize]);
+        out.extend_from_slice(&text);
+        write_fraction(out, fraction, fraction_digits(unit), 0);
+    }
+
+    /// Keeps the text of a minute; false if its year has not four digits.
+    fn remember(&mut self, minute: i64) -> bool {
+        let mut text = Vec::with_capacity(24);
+        write_timestamp(&mut text, minute * 60, TimeUnit::Second, 0);
+        if text.len() != 19 {
+            return false;
+        }
+        self.minute = minute;
+        self.text.copy_from_slice(&text[..17]);
+        true
+    }
 }
 
 /// Appends a time of day, milliseconds since midnight, as `HH:mm:ss` and, if it has one, the

@@ -29,6 +29,10 @@ impl Sink for Blackhole {
         true
     }
 
+    fn gathers(&self) -> bool {
+        false
+    }
+
     fn writer(&self, _context: SinkContext) -> Result<Box<dyn Writer>, ConnectError> {
         Ok(Box::new(BlackholeWriter::default()))
     }

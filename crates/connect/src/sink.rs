@@ -46,6 +46,17 @@ pub trait Sink: Send + Sync {
         None
     }
 
+    /// Whether its writers work enough (encoding, compressing, disks) to have a thread of their own,
+    /// beside the operators'.
+    fn own_thread(&self) -> bool {
+        false
+    }
+
+    /// Whether writers are better served with many rows at once than with each small block.
+    fn gathers(&self) -> bool {
+        true
+    }
+
     /// Opens a writer.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
 use datafusion_physical_expr::PhysicalExpr;
 use tidemill_block::Block;
 
@@ -21,8 +22,9 @@ pub struct Map {
 enum Project {
     /// The input's columns as they are.
     All,
-    /// Columns picked by index: no computation.
-    Pick(Vec<usize>, SchemaRef),
+    /// Columns picked by index: no computation. With the batch that the last block was a part of,
+    /// and its picked columns.
+    Pick(Vec<usize>, SchemaRef, Option<(Arc<RecordBatch>, Arc<RecordBatch>)>),
     Compute(Vec<Expr>, SchemaRef),
 }
 
@@ -37,7 +39,7 @@ impl Map {
         let picks: Option<Vec<usize>> =
             expressions.iter().map(|e| e.downcast_ref::<datafusion_physical_expr::expressions::Column>().map(|c| c.index())).collect();
         let project = match picks {
-            Some(picks) => Project::Pick(picks, schema),
+            Some(picks) => Project::Pick(picks, schema, None),
             None => Project::Compute(expressions, schema),
         };
         Map { predicate, project }
@@ -47,7 +49,7 @@ impl Map {
     ///
     /// # Errors
     /// A value that an expression cannot compute.
-    pub fn apply(&self, mut block: Block) -> Result<Option<Block>, OperatorError> {
+    pub fn apply(&mut self, mut block: Block) -> Result<Option<Block>, OperatorError> {
         if let Some(predicate) = &self.predicate {
             let mask = predicate.evaluate(&block.batch)?.into_array(block.rows())?;
             let mask = mask.as_boolean();
@@ -58,9 +60,18 @@ impl Map {
             }
         }
         let rows = block.rows();
-        let (columns, schema) = match &self.project {
+        let (columns, schema) = match &mut self.project {
             Project::All => return Ok(Some(block)),
-            Project::Pick(picks, schema) => (picks.iter().map(|i| block.column(*i).clone()).collect::<Vec<_>>(), schema),
+            Project::Pick(picks, schema, last) => {
+                let picked = pick(&block.batch, picks, schema)?;
+                let Some((whole, _)) = block.origin() else { return Ok(Some(block.with_batch(picked))) };
+                // Parts of a batch stay parts of one.
+                if !last.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, whole)) {
+                    *last = Some((whole.clone(), Arc::new(pick(whole, picks, schema)?)));
+                }
+                let (_, whole) = last.as_ref().expect("set above");
+                return Ok(Some(block.with_part(picked, whole.clone())));
+            }
             Project::Compute(expressions, schema) => {
                 let columns = expressions
                     .iter()
@@ -72,6 +83,11 @@ impl Map {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(Some(block.with_batch(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)))
     }
+}
+
+fn pick(batch: &RecordBatch, picks: &[usize], schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let columns = picks.iter().map(|i| batch.column(*i).clone()).collect();
+    RecordBatch::try_new_with_options(schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(batch.num_rows())))
 }
 
 /// How many rows a mask lets through.

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod exact;
 pub mod float_sum;
 pub mod function;
+pub mod narrow;
 pub mod node;
 pub mod optimize;
 

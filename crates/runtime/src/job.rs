@@ -333,8 +333,8 @@ impl Running {
                 let values = splits.into_iter().map(|s| serde_json::to_value(s).expect("plain data"));
                 manifest.sources.entry(id).or_default().extend(values);
             }
-            for (id, committables) in snapshot.sinks {
-                manifest.sinks.entry(id).or_default().extend(committables);
+            for (id, prepared) in snapshot.sinks {
+                manifest.sinks.entry(id).or_default().extend(prepared.wait()?);
             }
             workers.push(snapshot.operators);
         }

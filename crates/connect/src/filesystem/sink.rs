@@ -86,6 +86,10 @@ impl FileSink {
 }
 
 impl Sink for FileSink {
+    fn own_thread(&self) -> bool {
+        true
+    }
+
     fn writer(&self, context: SinkContext) -> Result<Box<dyn Writer>, ConnectError> {
         self.create_directory()?;
         let extension = match &self.format {

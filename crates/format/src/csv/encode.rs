@@ -59,7 +59,7 @@ impl CsvEncoder {
 }
 
 /// Appends the value of one row.
-type Cell<'a> = Box<dyn Fn(usize, &mut Vec<u8>) + 'a>;
+type Cell<'a> = Box<dyn FnMut(usize, &mut Vec<u8>) + 'a>;
 
 fn writer_of(name: &str, data_type: &DataType) -> Result<(), FormatError> {
     match data_type {
@@ -100,14 +100,14 @@ impl Encoder for CsvEncoder {
     }
 
     fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError> {
-        let cells: Vec<(Option<&arrow::buffer::NullBuffer>, Cell<'_>)> = block
+        let mut cells: Vec<(Option<&arrow::buffer::NullBuffer>, Cell<'_>)> = block
             .batch
             .columns()
             .iter()
             .map(|column| (column.nulls().filter(|n| n.null_count() > 0), self.cell(column.as_ref())))
             .collect();
         for row in 0..block.rows() {
-            for (i, (nulls, cell)) in cells.iter().enumerate() {
+            for (i, (nulls, cell)) in cells.iter_mut().enumerate() {
                 if i > 0 {
                     out.push(self.delimiter);
                 }
@@ -134,8 +134,9 @@ impl CsvEncoder {
             ($type:ty, $unit:expr, $utc:expr) => {{
                 let values = column.as_primitive::<$type>().values();
                 let utc = $utc;
+                let mut text = value::TimestampWriter::default();
                 Box::new(move |row, out: &mut Vec<u8>| {
-                    value::write_timestamp(out, values[row], $unit, 0);
+                    text.write(out, values[row], $unit);
                     if utc {
                         out.push(b'Z');
                     }

@@ -10,12 +10,14 @@ use datafusion_expr::{Expr as Logical, ExprSchemable, WindowFunctionDefinition};
 use datafusion_physical_expr::aggregate::AggregateExprBuilder;
 use tidemill_operator::aggregate::AggregateCall;
 use tidemill_operator::map::Expr;
+use tidemill_plan::narrow::narrow_comparisons;
 
 use crate::JobError;
 
 /// Binds an expression to the columns of `schema`.
 pub(super) fn bind(expression: &Logical, schema: &DFSchema) -> Result<Expr, JobError> {
-    Ok(datafusion_physical_expr::create_physical_expr(expression, schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?)
+    let expression = narrow_comparisons(expression.clone(), schema)?;
+    Ok(datafusion_physical_expr::create_physical_expr(&expression, schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?)
 }
 
 pub(super) fn bind_all(expressions: &[Logical], schema: &DFSchema) -> Result<Vec<Expr>, JobError> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arrow::array::UInt32Array;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
-use tidemill_connect::{Committable, SinkContext, Waker};
+use tidemill_connect::{SinkContext, Waker};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
 use tidemill_operator::{Operator, Output, Progress};
@@ -30,7 +30,7 @@ use crate::metrics::NodeMetrics;
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::settings::Settings;
 use exchange::{Element, Queue, Signal};
-use sink::SinkTask;
+use sink::{Prepared, SinkTask};
 use source::{Outcome, SourceTask, SplitState};
 
 /// What all workers and the coordinator share.
@@ -62,7 +62,7 @@ pub(crate) struct Snapshot {
     pub worker: usize,
     pub operators: Vec<OperatorState>,
     pub sources: Vec<(String, Vec<SplitState>)>,
-    pub sinks: Vec<(String, Vec<Committable>)>,
+    pub sinks: Vec<(String, Prepared)>,
 }
 
 /// What a worker tells the coordinator.
@@ -122,6 +122,9 @@ struct Instance {
 /// Rows gathered for another worker before they are handed over, unless the input pauses first: a
 /// hand-over costs about a microsecond, so it must not be paid for a few rows.
 const EXCHANGE_ROWS: usize = 1024;
+/// Blocks of a small fixed size that are taken from what was read before the worker looks at its
+/// other duties again.
+const PARTS_MAX: usize = 64;
 /// How long a worker sleeps at most when it has nothing to do.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -132,6 +135,8 @@ pub(crate) struct Worker {
     /// Queues into this worker: (consumer, first channel, input), latest stages first.
     inboxes: Vec<(usize, usize, usize)>,
     sources: Vec<usize>,
+    /// Sources by how far they are in event time, ms; kept for its memory.
+    order: Vec<(i64, usize)>,
     events: Sender<Event>,
     barrier: u64,
     snapshot: Option<Snapshot>,
@@ -263,7 +268,7 @@ impl Worker {
         if shards == 1 {
             inboxes.clear();
         }
-        let sources =
+        let sources: Vec<usize> =
             (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
         let remaining = nodes.iter().flatten().count();
         Ok(Worker {
@@ -271,6 +276,7 @@ impl Worker {
             shard,
             nodes,
             inboxes,
+            order: Vec::with_capacity(sources.len()),
             sources,
             events,
             barrier: checkpoint,
@@ -417,7 +423,8 @@ impl Worker {
 
     fn poll_sources(&mut self) -> Result<bool, JobError> {
         // The source that lags most in event time goes first.
-        let mut order: Vec<(i64, usize)> = Vec::with_capacity(self.sources.len());
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
         for index in &self.sources {
             match &self.nodes[*index].as_ref().expect("sources are in every worker they belong to").body {
                 Body::Source(task) if !task.ended => order.push((task.progress(), *index)),
@@ -428,25 +435,30 @@ impl Worker {
         if order.len() > 1 {
             order.sort_unstable();
         }
-        for (_, index) in order {
-            if self.poll(index)? {
-                self.dirty = true;
-                let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
-                if clock::now_ns() - self.last_watermark_ns >= interval {
-                    self.emit_watermarks()?;
-                }
-                if let Some(every) = self.shared.settings.checkpoint_blocks {
-                    self.checkpoint_blocks += 1;
-                    if self.checkpoint_blocks.is_multiple_of(every) {
-                        let _ = self.events.send(Event::CheckpointWanted);
-                        // So that tests find the checkpoint near the block that asked for it.
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                }
-                return Ok(true);
+        let mut polled = false;
+        for (_, index) in &order {
+            polled = self.poll(*index)?;
+            if polled {
+                break;
             }
         }
-        Ok(false)
+        self.order = order;
+        if polled {
+            self.dirty = true;
+            let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
+            if clock::now_ns() - self.last_watermark_ns >= interval {
+                self.emit_watermarks()?;
+            }
+            if let Some(every) = self.shared.settings.checkpoint_blocks {
+                self.checkpoint_blocks += 1;
+                if self.checkpoint_blocks.is_multiple_of(every) {
+                    let _ = self.events.send(Event::CheckpointWanted);
+                    // So that tests find the checkpoint near the block that asked for it.
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        }
+        Ok(polled)
     }
 
     fn poll(&mut self, index: usize) -> Result<bool, JobError> {
@@ -463,6 +475,11 @@ impl Worker {
             Body::Source(task) => match task.poll()? {
                 Outcome::Block(block) => {
                     self.route(index, block)?;
+                    for _ in 0..PARTS_MAX {
+                        let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { break };
+                        let Some(part) = task.next_part() else { break };
+                        self.route(index, part)?;
+                    }
                     Ok(true)
                 }
                 Outcome::BadRecords { bad, good } => {

@@ -1,7 +1,15 @@
 //! A sink node in a worker.
+//!
+//! Small blocks are gathered, so that a writer is not called for a few rows while more are at hand;
+//! what is gathered is handed on when the worker has nothing else to do. A writer that encodes and
+//! writes files has a thread of its own: operators and encoding then share the cores however
+//! unevenly the rows are spread over shards, and nobody but the coordinator waits for a disk to make
+//! a checkpoint's files safe.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use arrow::array::{Array, BooleanArray};
 use tidemill_block::{Block, RowKind, clock};
@@ -11,39 +19,218 @@ use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::physical::SinkSpec;
 
+/// Rows gathered before a writer is called.
+const GATHER_ROWS: usize = 1024;
+/// Blocks gathered, whose latencies are noted together, when the writer takes single ones.
+const LATENCY_BLOCKS: usize = 64;
+/// Handed-over blocks that may wait for a writer's thread.
+const QUEUE_LENGTH: usize = 4;
+
+/// A sink node.
 pub(super) struct SinkTask {
-    table: String,
-    writer: Box<dyn Writer>,
-    update_before: bool,
-    not_null: Vec<usize>,
-    metrics: Arc<NodeMetrics>,
+    gathers: bool,
+    gathered: Vec<Block>,
+    gathered_rows: usize,
     dirty: bool,
+    writer: Place,
+}
+
+/// Where the writer runs.
+enum Place {
+    Here(SinkWriter),
+    Thread(WriterThread),
+}
+
+struct WriterThread {
+    sender: Option<SyncSender<Message>>,
+    thread: Option<JoinHandle<()>>,
+    failure: Arc<Mutex<Option<JobError>>>,
+}
+
+enum Message {
+    Rows(Vec<Block>),
+    Flush,
+    Prepare { last: bool, done: Sender<Vec<Committable>> },
+}
+
+/// What a sink has prepared for a checkpoint.
+pub(crate) enum Prepared {
+    Now(Vec<Committable>),
+    /// Its thread is still at it.
+    Later(Receiver<Vec<Committable>>, Arc<Mutex<Option<JobError>>>),
+}
+
+impl Prepared {
+    /// Waits until it is done.
+    pub fn wait(self) -> Result<Vec<Committable>, JobError> {
+        match self {
+            Prepared::Now(committables) => Ok(committables),
+            Prepared::Later(done, failure) => done.recv().map_err(|_| taken(&failure)),
+        }
+    }
+}
+
+/// Why the thread of a writer has ended.
+fn taken(failure: &Mutex<Option<JobError>>) -> JobError {
+    let failure = failure.lock().expect("no panic while held").take();
+    failure.unwrap_or_else(|| JobError::failed("internal error: the thread of a sink has ended; its message is above"))
 }
 
 impl SinkTask {
     pub fn open(spec: &SinkSpec, context: SinkContext, metrics: Arc<NodeMetrics>) -> Result<Self, JobError> {
-        Ok(SinkTask {
+        let writer = SinkWriter {
             table: spec.table.clone(),
             writer: spec.sink.writer(context)?,
             update_before: spec.sink.wants_update_before(),
             not_null: spec.not_null.clone(),
             metrics,
-            dirty: false,
-        })
+        };
+        let writer = if spec.sink.own_thread() { Place::Thread(WriterThread::start(writer)?) } else { Place::Here(writer) };
+        Ok(SinkTask { gathers: spec.sink.gathers(), gathered: Vec::new(), gathered_rows: 0, dirty: false, writer })
+    }
+
+    pub fn write(&mut self, block: Block) -> Result<(), JobError> {
+        self.dirty = true;
+        if !self.gathers {
+            return self.write_single(block);
+        }
+        self.gathered_rows += block.rows();
+        self.gathered.push(block);
+        if self.gathered_rows >= GATHER_ROWS { self.hand_on() } else { Ok(()) }
+    }
+
+    /// For writers that want no more than to see the blocks: only the clock is read for many.
+    fn write_single(&mut self, block: Block) -> Result<(), JobError> {
+        let Place::Here(writer) = &mut self.writer else { unreachable!("writers with threads gather") };
+        let same = self.gathered.last().is_none_or(|b| b.arrival_ns == block.arrival_ns);
+        if !same || self.gathered.len() >= LATENCY_BLOCKS {
+            writer.record_latencies(&self.gathered);
+            self.gathered.clear();
+        }
+        writer.write(&block)?;
+        self.gathered.push(block);
+        Ok(())
+    }
+
+    /// Gives the writer what is gathered.
+    fn hand_on(&mut self) -> Result<(), JobError> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        self.gathered_rows = 0;
+        match &mut self.writer {
+            Place::Here(writer) if !self.gathers => writer.record_latencies(&self.gathered),
+            Place::Here(writer) => writer.write_all(&self.gathered)?,
+            Place::Thread(thread) => return thread.send(Message::Rows(std::mem::take(&mut self.gathered))),
+        }
+        self.gathered.clear();
+        Ok(())
+    }
+
+    /// Hands on what is buffered, if anything came since the last time.
+    pub fn flush(&mut self) -> Result<(), JobError> {
+        if std::mem::take(&mut self.dirty) {
+            self.hand_on()?;
+            match &mut self.writer {
+                Place::Here(writer) => writer.flush()?,
+                Place::Thread(thread) => thread.send(Message::Flush)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn prepare(&mut self, last: bool) -> Result<Prepared, JobError> {
+        self.hand_on()?;
+        match &mut self.writer {
+            Place::Here(writer) => Ok(Prepared::Now(writer.prepare(last)?)),
+            Place::Thread(thread) => {
+                let (done, receiver) = channel();
+                thread.send(Message::Prepare { last, done })?;
+                Ok(Prepared::Later(receiver, thread.failure.clone()))
+            }
+        }
+    }
+}
+
+impl WriterThread {
+    fn start(mut writer: SinkWriter) -> Result<Self, JobError> {
+        let (sender, receiver) = sync_channel(QUEUE_LENGTH);
+        let failure = Arc::new(Mutex::new(None));
+        let told = failure.clone();
+        let name = format!("sink-{}", writer.table);
+        let run = move || {
+            if let Err(e) = writer.serve(&receiver) {
+                // Noted before the channels close, so that who finds them closed finds it.
+                *told.lock().expect("no panic while held") = Some(e);
+            }
+            drop(receiver);
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(run);
+        let thread = thread.map_err(|e| JobError::failed(format!("starting the thread of a sink: {e}")))?;
+        Ok(WriterThread { sender: Some(sender), thread: Some(thread), failure })
+    }
+
+    fn send(&self, message: Message) -> Result<(), JobError> {
+        self.sender.as_ref().expect("open until dropped").send(message).map_err(|_| taken(&self.failure))
+    }
+}
+
+impl Drop for WriterThread {
+    /// A job that has ended writes no more.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A writer and what is checked and noted of what it writes.
+struct SinkWriter {
+    table: String,
+    writer: Box<dyn Writer>,
+    update_before: bool,
+    not_null: Vec<usize>,
+    metrics: Arc<NodeMetrics>,
+}
+
+impl SinkWriter {
+    fn serve(&mut self, messages: &Receiver<Message>) -> Result<(), JobError> {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Rows(blocks) => self.write_all(&blocks)?,
+                Message::Flush => self.flush()?,
+                Message::Prepare { last, done } => {
+                    // Nobody waits for it if the job has failed meanwhile.
+                    let _ = done.send(self.prepare(last)?);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn failed(&self, e: ConnectError) -> JobError {
         JobError::failed(format!("writing to table '{}': {e}", self.table))
     }
 
-    pub fn write(&mut self, mut block: Block) -> Result<(), JobError> {
-        if !self.update_before
-            && let Some(kinds) = &block.kinds
-            && kinds.contains(&RowKind::UpdateBefore)
-        {
-            let mask: BooleanArray = kinds.iter().map(|k| Some(*k != RowKind::UpdateBefore)).collect();
-            block = block.filter(&mask).map_err(JobError::failed)?;
+    fn write_all(&mut self, blocks: &[Block]) -> Result<(), JobError> {
+        match blocks {
+            [one] => self.write(one)?,
+            _ => self.write(&Block::concat(&blocks[0].schema(), blocks).map_err(JobError::failed)?)?,
         }
+        self.record_latencies(blocks);
+        Ok(())
+    }
+
+    fn write(&mut self, block: &Block) -> Result<(), JobError> {
+        let filtered = match &block.kinds {
+            Some(kinds) if !self.update_before && kinds.contains(&RowKind::UpdateBefore) => {
+                let mask: BooleanArray = kinds.iter().map(|k| Some(*k != RowKind::UpdateBefore)).collect();
+                Some(block.filter(&mask).map_err(JobError::failed)?)
+            }
+            _ => None,
+        };
+        let block = filtered.as_ref().unwrap_or(block);
         for column in &self.not_null {
             if block.column(*column).null_count() > 0 {
                 return Err(JobError::failed(format!(
@@ -53,26 +240,26 @@ impl SinkTask {
                 )));
             }
         }
-        let rows = block.rows() as u64;
-        self.writer.write(&block).map_err(|e| self.failed(e))?;
-        self.dirty = true;
-        self.metrics.rows.fetch_add(rows, Ordering::Relaxed);
+        self.writer.write(block).map_err(|e| self.failed(e))?;
+        self.metrics.rows.fetch_add(block.rows() as u64, Ordering::Relaxed);
         self.metrics.bytes.store(self.writer.stats().bytes, Ordering::Relaxed);
-        if block.arrival_ns > 0 {
-            self.metrics.record_latency(clock::now_ns().saturating_sub(block.arrival_ns), rows);
-        }
         Ok(())
     }
 
-    /// Hands on what the writer buffers, if anything came since the last time.
-    pub fn flush(&mut self) -> Result<(), JobError> {
-        if std::mem::take(&mut self.dirty) {
-            self.writer.flush().map_err(|e| self.failed(e))?;
+    /// Notes how long ago the rows of blocks that are written now arrived.
+    fn record_latencies(&self, blocks: &[Block]) {
+        let now = clock::now_ns();
+        for same in blocks.chunk_by(|a, b| a.arrival_ns == b.arrival_ns).filter(|b| b[0].arrival_ns > 0) {
+            let rows = same.iter().map(Block::rows).sum::<usize>() as u64;
+            self.metrics.record_latency(now.saturating_sub(same[0].arrival_ns), rows);
         }
-        Ok(())
     }
 
-    pub fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, JobError> {
+    fn flush(&mut self) -> Result<(), JobError> {
+        self.writer.flush().map_err(|e| self.failed(e))
+    }
+
+    fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, JobError> {
         let prepared = self.writer.prepare(last).map_err(|e| self.failed(e))?;
         self.metrics.bytes.store(self.writer.stats().bytes, Ordering::Relaxed);
         Ok(prepared)

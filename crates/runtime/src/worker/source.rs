@@ -42,6 +42,22 @@ struct Active {
     last_rows_ns: u64,
 }
 
+/// What a reader gave at once, being handed on in blocks of a smaller fixed size: reading,
+/// computed columns and watermarks are paid for a chunk, whatever the block size.
+struct Chunk {
+    rows: Block,
+    batch: Arc<RecordBatch>,
+    /// Rows handed on.
+    at: usize,
+    split: usize,
+    /// The split's watermark before these rows: what is behind them must not be known before they
+    /// are handed on.
+    watermark: i64,
+}
+
+/// The rows a chunk is read for; a multiple of no block size in particular.
+const CHUNK_ROWS: usize = 2048;
+
 /// What a poll of the source came to.
 pub(super) enum Outcome {
     Block(Block),
@@ -68,6 +84,8 @@ pub(super) struct SourceTask {
     linger_ns: u64,
     held: VecDeque<Block>,
     held_rows: usize,
+    chunk: Option<Chunk>,
+    chunked: bool,
     idle_ns: u64,
     on_error: OnError,
     dead_letter_schema: Option<SchemaRef>,
@@ -92,6 +110,9 @@ impl SourceTask {
         dead_letter_schema: Option<SchemaRef>,
         metrics: Arc<NodeMetrics>,
     ) -> Self {
+        let block_size = spec.options.block_size.unwrap_or(settings.block_size);
+        // Tests that want a checkpoint every few blocks want what was read to be in these blocks.
+        let chunked = settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none() && block_size.rows_max() < CHUNK_ROWS;
         SourceTask {
             table: spec.table.clone(),
             source: spec.source.clone(),
@@ -101,10 +122,12 @@ impl SourceTask {
             schema,
             project: spec.project.clone(),
             watermark: spec.watermark.clone(),
-            block_size: spec.options.block_size.unwrap_or(settings.block_size),
+            block_size,
             linger_ns: settings.block_linger.as_nanos() as u64,
             held: VecDeque::new(),
             held_rows: 0,
+            chunk: None,
+            chunked,
             idle_ns: spec.options.idle_timeout.unwrap_or(settings.idle_timeout).as_nanos() as u64,
             on_error: spec.options.on_error,
             dead_letter_schema,
@@ -124,7 +147,7 @@ impl SourceTask {
     /// The splits as they stand, for a checkpoint. Rows held back for a fuller block must have been
     /// taken with [`SourceTask::release`] before.
     pub fn states(&mut self) -> Vec<SplitState> {
-        assert!(self.held.is_empty(), "held rows are released before a barrier");
+        assert!(self.held.is_empty() && self.chunk.is_none(), "held rows are released before a barrier");
         for active in &mut self.splits {
             if let Some(reader) = &active.reader {
                 active.state.split.position = Some(reader.position());
@@ -153,6 +176,12 @@ impl SourceTask {
                 idle += 1;
             } else {
                 lowest = lowest.min(active.state.watermark);
+            }
+        }
+        if let Some(chunk) = &self.chunk {
+            lowest = lowest.min(chunk.watermark);
+            if open == idle {
+                return (lowest, false);
             }
         }
         match (open, idle) {
@@ -187,7 +216,10 @@ impl SourceTask {
 
     /// Up to a block of rows of what has arrived.
     pub fn poll(&mut self) -> Result<Outcome, JobError> {
-        let mut wanted = self.block_size.rows_max();
+        if let Some(part) = self.next_part() {
+            return Ok(Outcome::Block(part));
+        }
+        let mut wanted = if self.chunked { CHUNK_ROWS } else { self.block_size.rows_max() };
         if self.linger_ns > 0 {
             wanted -= self.held_rows.min(wanted - 1);
         }
@@ -208,7 +240,18 @@ impl SourceTask {
                 .map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
             match polled {
                 Polled::Rows(rows) => {
+                    let before = active.state.watermark;
                     let outcome = self.rows(at, rows)?;
+                    if self.chunked {
+                        return Ok(match outcome {
+                            Outcome::Block(block) if block.rows() == 0 => continue,
+                            Outcome::Block(block) => Outcome::Block(self.begin_chunk(at, block, before)),
+                            Outcome::BadRecords { bad, good } => {
+                                Outcome::BadRecords { bad, good: good.map(|block| self.begin_chunk(at, block, before)) }
+                            }
+                            other => other,
+                        });
+                    }
                     let Outcome::Block(block) = outcome else { return Ok(outcome) };
                     if self.linger_ns == 0 || matches!(self.block_size, BlockSize::Auto) {
                         return if block.rows() > 0 { Ok(Outcome::Block(block)) } else { continue };
@@ -238,8 +281,32 @@ impl SourceTask {
         Ok(if over { Outcome::End } else { Outcome::Pending })
     }
 
-    /// Rows held back for a fuller block.
+    fn begin_chunk(&mut self, split: usize, rows: Block, watermark: i64) -> Block {
+        if rows.rows() <= self.block_size.rows_max() {
+            return rows;
+        }
+        self.chunk = Some(Chunk { batch: Arc::new(rows.batch.clone()), rows, at: 0, split, watermark });
+        self.next_part().expect("more rows than a block holds")
+    }
+
+    /// The next block of what was read before, if any of it is left.
+    pub fn next_part(&mut self) -> Option<Block> {
+        let chunk = self.chunk.as_mut()?;
+        let rows = self.block_size.rows_max().min(chunk.rows.rows() - chunk.at);
+        let part = chunk.rows.part(&chunk.batch, chunk.at, rows);
+        chunk.at += rows;
+        if chunk.at == chunk.rows.rows() {
+            self.splits[chunk.split].last_rows_ns = clock::now_ns();
+            self.chunk = None;
+        }
+        Some(part)
+    }
+
+    /// Rows held back for a fuller block, or not yet handed on.
     pub fn release(&mut self) -> Result<Option<Block>, JobError> {
+        if let Some(chunk) = self.chunk.take() {
+            return Ok(Some(chunk.rows.slice(chunk.at, chunk.rows.rows() - chunk.at)));
+        }
         self.held_rows = 0;
         let held: Vec<Block> = self.held.drain(..).collect();
         if held.is_empty() {

@@ -237,7 +237,12 @@ impl<'a> Planner<'a> {
                 let origin: Vec<Option<usize>> =
                     projection.expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
                 let window = input.window.and_then(|w| w.moved(|column| origin.iter().position(|o| *o == Some(column))));
-                let node = self.map(&input, None, expressions, Arc::new(projection.schema.as_arrow().clone()))?;
+                let schema: SchemaRef = Arc::new(projection.schema.as_arrow().clone());
+                let same = origin.iter().copied().eq((0..schema.fields().len()).map(Some));
+                if same && schema.fields() == self.schema(input.node).fields() {
+                    return Ok(Rel { time, window, ..input });
+                }
+                let node = self.map(&input, None, expressions, schema)?;
                 Ok(Rel { node, time, window, ..input })
             }
             LogicalPlan::Filter(filter) => {

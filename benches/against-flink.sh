@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The VWAP job against Apache Flink 2.3 on the same machine and file: in turn, medians of RUNS runs.
+# Writes a table to standard output and benches/runs/DATE/flink.txt.
+#
+#   TRADES   a CSV file of trades without a header line (see examples/vwap)
+#   GATEWAY  a running Flink SQL Gateway (default http://127.0.0.1:18083), with as many slots as cores
+#   JOBS     its JobManager's REST address (default http://127.0.0.1:18081)
+#   PIDS     process ids of JobManager and TaskManager, to add up their CPU time
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${TRADES:?a CSV file of trades}"
+tidemill="${CARGO_TARGET_DIR:-target}/release/tidemill"
+out="benches/runs/$(date +%F)"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+python3 - "$tidemill" "$TRADES" "$work" "${RUNS:-3}" <<'P' | tee "$out/flink.txt"
+import json, os, re, resource, shutil, statistics, subprocess, sys, time, urllib.request
+
+tidemill, trades, work, runs = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+gateway = os.environ.get("GATEWAY", "http://127.0.0.1:18083")
+jobs = os.environ.get("JOBS", "http://127.0.0.1:18081")
+pids = os.environ.get("PIDS", "").split()
+rows = sum(1 for _ in open(trades, "rb"))
+
+
+def call(method, url, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, method=method, data=data, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)
+
+
+def statements(text):
+    text = re.sub(r"^--.*\n", "", text, flags=re.M)
+    head, tail = re.split(r"(?=EXECUTE STATEMENT SET)", text)
+    return [s for s in (p.strip() for p in head.split(";")) if s] + [tail.strip().rstrip(";")]
+
+
+def cpu_of_flink():
+    ticks = 0
+    for pid in pids:
+        fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def flink(out):
+    text = open("examples/vwap/vwap.sql").read().replace("${IN}", f"file://{trades}").replace("${OUT}", f"file://{out}")
+    session = f"{gateway}/v3/sessions/" + call("POST", f"{gateway}/v3/sessions", {})["sessionHandle"]
+    for statement in statements(text):
+        begin, cpu = time.perf_counter(), cpu_of_flink()
+        operation = call("POST", f"{session}/statements", {"statement": statement})["operationHandle"]
+        while (result := call("GET", f"{session}/operations/{operation}/result/0?rowFormat=JSON"))["resultType"] == "NOT_READY":
+            time.sleep(0.05)
+    job = result["jobID"]
+    while (state := call("GET", f"{jobs}/jobs/{job}"))["state"] not in ("FINISHED", "FAILED", "CANCELED"):
+        time.sleep(0.05)
+    assert state["state"] == "FINISHED", state["state"]
+    elapsed, cpu = time.perf_counter() - begin, cpu_of_flink() - cpu
+    call("DELETE", session)
+    return elapsed, cpu
+
+
+def ours(out):
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([tidemill, "run", "-q", "examples/vwap/vwap.sql", "-D", f"IN={trades}", "-D", f"OUT={out}"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - begin, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+figures = {"flink": [], "tidemill": []}
+for run in range(runs):
+    for name, engine in (("flink", flink), ("tidemill", ours)):
+        out = os.path.join(work, f"{name}-{run}")
+        figures[name].append(engine(out))
+        shutil.rmtree(out)
+print(f"{rows} trades, medians of {runs} runs")
+median = {name: [statistics.median(column) for column in zip(*runs)] for name, runs in figures.items()}
+for name, (elapsed, cpu) in median.items():
+    print(f"{name:9} {elapsed:7.2f} s  {rows / elapsed / 1e6:.3f} M rows/s  {cpu:7.1f} CPU-s")
+print(f"ratio of rates {median['flink'][0] / median['tidemill'][0]:.1f}, of CPU {median['flink'][1] / median['tidemill'][1]:.1f}")
+P
