@@ -16,6 +16,9 @@ pub type Expr = Arc<dyn PhysicalExpr>;
 /// Keeps the rows for which a predicate holds and computes new columns for them.
 pub struct Map {
     predicate: Option<Expr>,
+    /// The batch that the last block was a part of, and where the predicate holds in it; `None` if
+    /// it cannot be told for all rows at once.
+    mask: Option<(Arc<RecordBatch>, Option<BooleanArray>)>,
     project: Project,
 }
 
@@ -31,7 +34,7 @@ enum Project {
 impl Map {
     /// Only a filter.
     pub fn filter(predicate: Expr) -> Self {
-        Map { predicate: Some(predicate), project: Project::All }
+        Map { predicate: Some(predicate), mask: None, project: Project::All }
     }
 
     /// A filter, if any, then a projection.
@@ -42,7 +45,7 @@ impl Map {
             Some(picks) => Project::Pick(picks, schema, None),
             None => Project::Compute(expressions, schema),
         };
-        Map { predicate, project }
+        Map { predicate, mask: None, project }
     }
 
     /// Applies to one block; `None` if no row is left.
@@ -51,12 +54,33 @@ impl Map {
     /// A value that an expression cannot compute.
     pub fn apply(&mut self, mut block: Block) -> Result<Option<Block>, OperatorError> {
         if let Some(predicate) = &self.predicate {
-            let mask = predicate.evaluate(&block.batch)?.into_array(block.rows())?;
-            let mask = mask.as_boolean();
-            match passing(mask) {
-                0 => return Ok(None),
-                n if n == block.rows() => {}
-                _ => block = block.filter(mask)?,
+            // Parts of one batch share the evaluation. If it fails for some row of the batch, the
+            // parts before that row are still to be let through.
+            let part = match block.origin() {
+                None => None,
+                Some((whole, offset)) => {
+                    if !self.mask.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, whole)) {
+                        let mask = predicate.evaluate(whole).and_then(|m| m.into_array(whole.num_rows()));
+                        self.mask = Some((whole.clone(), mask.ok().map(|m| m.as_boolean().clone())));
+                    }
+                    let (_, mask) = self.mask.as_ref().expect("set above");
+                    mask.as_ref().map(|m| (m, offset))
+                }
+            };
+            match part {
+                Some((mask, at)) if block.rows() == 1 => {
+                    if mask.is_null(at) || !mask.value(at) {
+                        return Ok(None);
+                    }
+                }
+                _ => {
+                    let mask = match part {
+                        Some((mask, at)) => mask.slice(at, block.rows()),
+                        None => predicate.evaluate(&block.batch)?.into_array(block.rows())?.as_boolean().clone(),
+                    };
+                    let Some(kept) = keep(block, &mask)? else { return Ok(None) };
+                    block = kept;
+                }
             }
         }
         let rows = block.rows();
@@ -88,6 +112,15 @@ impl Map {
 fn pick(batch: &RecordBatch, picks: &[usize], schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let columns = picks.iter().map(|i| batch.column(*i).clone()).collect();
     RecordBatch::try_new_with_options(schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(batch.num_rows())))
+}
+
+/// The rows that a mask lets through, if any.
+fn keep(block: Block, mask: &BooleanArray) -> Result<Option<Block>, ArrowError> {
+    match passing(mask) {
+        0 => Ok(None),
+        n if n == block.rows() => Ok(Some(block)),
+        _ => block.filter(mask).map(Some),
+    }
 }
 
 /// How many rows a mask lets through.
