@@ -1,4 +1,4 @@
--- A report over files that lie still: a join, a sort and a limit, which streams do not have yet.
+-- A report over files that lie still: a join, a sort and a limit.
 
 SET 'execution.runtime-mode' = 'batch';
 

@@ -55,6 +55,16 @@ impl Block {
         Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None, origin: None }
     }
 
+    /// A block with kinds, and marks of rows behind their watermark, where there are any.
+    ///
+    /// # Panics
+    /// If there are not as many kinds or marks as rows.
+    pub fn marked(batch: RecordBatch, kinds: Option<Arc<[RowKind]>>, arrival_ns: u64, row_watermarks: Option<Arc<[i64]>>) -> Self {
+        assert!(kinds.as_ref().is_none_or(|k| k.len() == batch.num_rows()), "a changelog block needs a kind for each row");
+        assert!(row_watermarks.as_ref().is_none_or(|w| w.len() == batch.num_rows()), "marks are by row");
+        Block { batch, kinds, arrival_ns, row_watermarks, origin: None }
+    }
+
     /// The number of rows.
     #[inline]
     pub fn rows(&self) -> usize {

@@ -4,8 +4,9 @@ use std::fmt;
 
 use tidemill_format::FormatError;
 
-/// An error of a connector. The message is complete: what was being done, on what, and, where
-/// there is something, what to do about it.
+/// An error of a connector. The message says what was being done, on what, and, where there is
+/// something, what to do about it. Errors about a table's options begin with the table; to those of
+/// running sources and sinks the runtime adds it.
 #[derive(Debug)]
 pub struct ConnectError {
     message: String,

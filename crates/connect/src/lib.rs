@@ -14,7 +14,9 @@ mod source;
 pub mod blackhole;
 pub mod datagen;
 pub mod filesystem;
+pub mod nexmark;
 pub mod print;
+pub mod soccer;
 pub mod socket;
 pub mod stdio;
 

@@ -1,9 +1,9 @@
 //! The connectors by name: what a table's `'connector'` option may say.
 
 use arrow::datatypes::SchemaRef;
-use tidemill_format::options::{OptionSpec, RawOptions};
+use tidemill_format::options::{OptionSpec, RawOptions, one_of};
 
-use crate::{ConnectError, Sink, Source, blackhole, datagen, filesystem, print, socket, stdio};
+use crate::{ConnectError, Sink, Source, blackhole, datagen, filesystem, nexmark, print, soccer, socket, stdio};
 
 /// A connector as the registry knows it.
 pub struct Connector {
@@ -31,7 +31,9 @@ pub static CONNECTORS: &[&Connector] = &[
     &blackhole::CONNECTOR,
     &datagen::CONNECTOR,
     &filesystem::CONNECTOR,
+    &nexmark::CONNECTOR,
     &print::CONNECTOR,
+    &soccer::CONNECTOR,
     &socket::CONNECTOR,
     &stdio::STDIN,
     &stdio::STDOUT,
@@ -40,11 +42,11 @@ pub static CONNECTORS: &[&Connector] = &[
 /// The connector called `name`.
 ///
 /// # Errors
-/// Lists the names when there is none such.
+/// Lists the names when there is none such, and says which was likely meant.
 pub fn find(name: &str) -> Result<&'static Connector, ConnectError> {
     CONNECTORS.iter().find(|c| c.name == name).copied().ok_or_else(|| {
         let names: Vec<_> = CONNECTORS.iter().map(|c| c.name).collect();
-        ConnectError::new(format!("there is no connector '{name}'; there are: {}", names.join(", ")))
+        ConnectError::new(format!("there is no connector '{name}': {}", one_of(name, &names)))
     })
 }
 

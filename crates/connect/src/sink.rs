@@ -71,6 +71,20 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Sink::replace`] works.
+    fn replaces(&self) -> bool {
+        false
+    }
+
+    /// Makes prepared things visible in place of everything that the table holds (`INSERT
+    /// OVERWRITE`). Readers see either the old or the new rows.
+    ///
+    /// # Errors
+    /// The sink cannot do this; what could not be replaced: then the old rows are still there.
+    fn replace(&self, _committables: &[Committable]) -> Result<(), ConnectError> {
+        Err(ConnectError::new("this connector cannot replace what a table holds"))
+    }
+
     /// Called once at the start before any writer is opened: commits what the restored checkpoint
     /// had prepared (nothing on a fresh start), and removes what later, lost work left behind.
     ///

@@ -45,13 +45,14 @@ pub(crate) fn required_format(raw: &mut RawOptions) -> Result<TextFormat, Connec
 
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let format = required_format(raw)?;
-    format.decoder(schema, &[])?; // so that a column that cannot be read is found now
+    // So that a column that cannot be read is found now.
+    format.decoder(schema, &[]).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(Stdin { format }))
 }
 
 fn sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
     let format = required_format(raw)?;
-    format.encoder(schema)?;
+    format.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(StdoutSink { format }))
 }
 

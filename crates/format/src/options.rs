@@ -82,15 +82,36 @@ impl RawOptions {
     /// Names the first unknown option and the nearest known one.
     pub fn finish(self) -> Result<(), FormatError> {
         let Some(unknown) = self.left.keys().next() else { return Ok(()) };
-        let nearest = self.known.iter().map(|k| (strsim::jaro_winkler(k, unknown), *k)).max_by(|a, b| a.0.total_cmp(&b.0));
         let mut known = self.known.clone();
         known.sort_unstable();
         known.dedup();
-        let hint = match nearest {
-            Some((score, name)) if score > 0.75 => format!("did you mean '{name}'?"),
-            _ => format!("known here: {}", known.join(", ")),
+        let hint = match nearest(unknown, &known) {
+            Some(name) => format!("did you mean '{name}'?"),
+            None => format!("known here: {}", known.join(", ")),
         };
         Err(FormatError::option(format!("{}: unknown option '{unknown}'; {hint}", self.owner)))
+    }
+}
+
+/// The name that was likely meant, if one of `known` is near enough.
+pub fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+    let given = given.trim().to_lowercase();
+    let score = |name: &&'a str| {
+        let name = name.to_lowercase();
+        // The first finds names that begin alike, the second a slip of the fingers in a short word.
+        let (alike, slip) = (strsim::jaro_winkler(&name, &given), strsim::osa_distance(&name, &given));
+        if slip <= 1 && given.len() > 1 { alike.max(0.9) } else { alike }
+    };
+    let best = known.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score > 0.75).map(|(_, name)| name)
+}
+
+/// What to say about a value that is none of `known`.
+pub fn one_of(given: &str, known: &[&str]) -> String {
+    let all = known.join(", ");
+    match nearest(given, known) {
+        Some(name) => format!("expected one of: {all}; did you mean '{name}'?"),
+        None => format!("expected one of: {all}"),
     }
 }
 
@@ -248,7 +269,7 @@ macro_rules! option_enum {
             fn parse(text: &str) -> Result<Self, String> {
                 let text = text.trim();
                 $(if text.eq_ignore_ascii_case($text) { return Ok($name::$variant); })*
-                Err(format!("expected one of: {}", [$($text),*].join(", ")))
+                Err($crate::options::one_of(text, &[$($text),*]))
             }
             fn show(&self) -> Option<String> {
                 Some(match self { $($name::$variant => $text.to_string()),* })
@@ -380,5 +401,23 @@ mod tests {
         let mut options = raw(&[("path", "x"), ("sizes", "1")]);
         Sample::take(&mut options).unwrap();
         assert_eq!(options.finish().unwrap_err().to_string(), "table 't': unknown option 'sizes'; did you mean 'size'?");
+    }
+
+    option_enum! {
+        /// Values for the test below.
+        pub enum Colour { Red = "red", Green = "green", DarkBlue = "dark-blue" }
+    }
+
+    #[test]
+    fn what_was_likely_meant() {
+        let all = "expected one of: red, green, dark-blue";
+        for (given, near) in [("rde", Some("red")), ("Grene", Some("green")), ("darkblue", Some("dark-blue")), ("purple", None), ("", None)]
+        {
+            let expect = near.map_or(all.to_string(), |near| format!("{all}; did you mean '{near}'?"));
+            assert_eq!(Colour::parse(given).unwrap_err(), expect, "{given}");
+        }
+        assert_eq!(nearest("cvs", &["csv", "json", "parquet"]), Some("csv"));
+        assert_eq!(nearest("filesytem", &["blackhole", "filesystem", "print"]), Some("filesystem"));
+        assert_eq!(nearest("kafka", &["blackhole", "datagen", "filesystem", "print", "socket", "stdin", "stdout"]), None);
     }
 }

@@ -4,7 +4,7 @@ use arrow::datatypes::SchemaRef;
 
 use crate::csv::{CsvDecoder, CsvEncoder, CsvOptions};
 use crate::json::{JsonDecoder, JsonEncoder, JsonOptions};
-use crate::options::{OptionSet, RawOptions};
+use crate::options::{OptionSet, RawOptions, one_of};
 use crate::{Decoder, Encoder, FormatError};
 
 /// A text format with its options.
@@ -25,7 +25,10 @@ impl TextFormat {
         match name {
             "csv" => Ok(TextFormat::Csv(CsvOptions::take(raw)?)),
             "json" => Ok(TextFormat::Json(JsonOptions::take(raw)?)),
-            other => Err(FormatError::option(format!("{}: there is no text format '{other}'; there are: csv, json", raw.owner()))),
+            other => {
+                let why = one_of(other, &["csv", "json"]);
+                Err(FormatError::option(format!("{}: there is no text format '{other}': {why}", raw.owner())))
+            }
         }
     }
 

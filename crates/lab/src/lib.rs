@@ -1,4 +1,5 @@
-//! Benchmarks: a job over every combination of some settings, several times, interleaved.
+//! Benchmarks: a job over every combination of some settings, or a directory of jobs, several times,
+//! interleaved.
 //!
 //! Each run is a process of its own, so that CPU time and peak memory are its own. Results are a
 //! table for people, `results.csv` with every single run, and `plot.svg`. What does not live here:
@@ -6,11 +7,13 @@
 
 mod plot;
 mod run;
+mod suite;
 mod table;
 
 use std::path::PathBuf;
 
 pub use run::Measured;
+pub use suite::{Outcome, Suite};
 
 /// A setting and the values it is swept over.
 #[derive(Clone, Debug)]

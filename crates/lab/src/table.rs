@@ -18,7 +18,7 @@ const FIGURES: [(&str, Figure); 9] = [
 ];
 
 /// Median of the runs' values of a figure; the mean of the middle two for an even number.
-pub(crate) fn median(runs: &[Measured], figure: Figure) -> f64 {
+pub(crate) fn median(runs: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(figure).collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -90,7 +90,7 @@ mod tests {
 
     fn measured(elapsed_s: f64) -> Measured {
         let latency_ms = LatencyMs { p50: 1.0, p99: 2.0, p999: 3.0 };
-        Measured { elapsed_s, user_s: 1.0, sys_s: 0.5, rows_per_s: 2e6, peak_memory_bytes: 1 << 20, latency_ms }
+        Measured { elapsed_s, user_s: 1.0, sys_s: 0.5, rows_per_s: 2e6, rows_in: 0, rows_out: 0, peak_memory_bytes: 1 << 20, latency_ms }
     }
 
     #[test]

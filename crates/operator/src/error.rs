@@ -4,6 +4,7 @@ use std::fmt;
 
 use arrow::error::ArrowError;
 use datafusion_common::DataFusionError;
+use tidemill_plan::message;
 
 /// An error while computing. The runtime adds which operator of which job it was.
 #[derive(Debug)]
@@ -28,12 +29,12 @@ impl std::error::Error for OperatorError {}
 
 impl From<ArrowError> for OperatorError {
     fn from(e: ArrowError) -> Self {
-        OperatorError { message: e.to_string() }
+        OperatorError { message: message::of_arrow(&e) }
     }
 }
 
 impl From<DataFusionError> for OperatorError {
     fn from(e: DataFusionError) -> Self {
-        OperatorError { message: e.strip_backtrace() }
+        OperatorError { message: message::of(&e) }
     }
 }

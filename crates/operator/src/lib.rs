@@ -8,11 +8,16 @@
 pub mod aggregate;
 pub mod check;
 mod error;
+pub mod expand;
 pub mod group;
+pub mod join;
 pub mod limit;
 pub mod map;
 pub mod over;
+pub mod pattern;
+pub mod rank;
 pub mod sort;
+pub mod unnest;
 pub mod window;
 
 use tidemill_block::Block;

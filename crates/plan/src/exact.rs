@@ -1,5 +1,6 @@
 //! SUM and AVG of floating-point numbers for batch plans, with the same sums as the stream's
-//! operators ([`crate::float_sum`]): the result does not depend on order or parallelism.
+//! operators ([`crate::float_sum`]): the result does not depend on order or parallelism. And SUM of
+//! BIGINT, which says when it overflows (`whole_sum`).
 
 use std::sync::Arc;
 
@@ -12,8 +13,9 @@ use datafusion_expr::utils::AggregateOrderSensitivity;
 use datafusion_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, Signature};
 
 use crate::float_sum::FloatSum;
+use crate::whole_sum;
 
-/// `sum` and `avg`: DataFusion's for every type but FLOAT and DOUBLE.
+/// `sum` and `avg`: DataFusion's but for FLOAT, DOUBLE and sums of BIGINT.
 pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     use datafusion_functions_aggregate::{average::avg_udaf, sum::sum_udaf};
     [(sum_udaf(), false), (avg_udaf(), true)]
@@ -30,6 +32,13 @@ struct Exact {
 
 fn floats(args: &AccumulatorArgs) -> bool {
     !args.is_distinct && args.expr_fields.first().is_some_and(|f| matches!(f.data_type(), DataType::Float32 | DataType::Float64))
+}
+
+impl Exact {
+    /// Whether this is a sum of BIGINT.
+    fn whole(&self, argument: Option<&FieldRef>) -> bool {
+        !self.average && argument.is_some_and(|f| *f.data_type() == DataType::Int64)
+    }
 }
 
 impl AggregateUDFImpl for Exact {
@@ -56,16 +65,28 @@ impl AggregateUDFImpl for Exact {
         }
     }
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if self.whole(args.expr_fields.first()) {
+            let distinct = args.is_distinct;
+            return Ok(if distinct {
+                Box::new(whole_sum::Distinct(self.inner.accumulator(args)?))
+            } else {
+                Box::new(whole_sum::One::default())
+            });
+        }
         if !floats(&args) {
             return self.inner.accumulator(args);
         }
         Ok(Box::new(One { state: Counted::default(), average: self.average, narrow: args.return_field.data_type() == &DataType::Float32 }))
     }
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if floats(&args) { self.accumulator(args) } else { self.inner.create_sliding_accumulator(args) }
+        let own = floats(&args) || (!args.is_distinct && self.whole(args.expr_fields.first()));
+        if own { self.accumulator(args) } else { self.inner.create_sliding_accumulator(args) }
     }
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let float = args.input_fields.first().is_some_and(|f| matches!(f.data_type(), DataType::Float32 | DataType::Float64));
+        if !args.is_distinct && self.whole(args.input_fields.first()) {
+            return Ok(whole_sum::state_fields(args.name));
+        }
         if args.is_distinct || !float {
             return self.inner.state_fields(args);
         }
@@ -83,6 +104,9 @@ impl AggregateUDFImpl for Exact {
         floats(&args) || self.inner.groups_accumulator_supported(args)
     }
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        if self.whole(args.expr_fields.first()) {
+            return Ok(Box::new(whole_sum::Groups::default()));
+        }
         if !floats(&args) {
             return self.inner.create_groups_accumulator(args);
         }

@@ -55,6 +55,16 @@ impl FloatSum {
         self.nans += other.nans;
     }
 
+    /// Takes away a sum that was added before.
+    #[inline]
+    pub fn unmerge(&mut self, other: &FloatSum) {
+        self.add(-other.high);
+        self.add(-other.low);
+        self.infinities -= other.infinities;
+        self.negative_infinities -= other.negative_infinities;
+        self.nans -= other.nans;
+    }
+
     #[cold]
     fn odd(&mut self, value: f64, count: i32) {
         if value.is_nan() {

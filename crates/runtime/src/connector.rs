@@ -80,7 +80,7 @@ pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError
     let mut raw = raw(table);
     let options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
-    let source = connector.source(&table.physical_schema(), &mut raw)?;
+    let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
     raw.finish()?;
     let offered = source.metadata_columns();
     for (key, field) in table.metadata() {
@@ -103,7 +103,7 @@ pub fn sink(table: &Table) -> Result<(Arc<dyn Sink>, TableOptions), JobError> {
     let mut raw = raw(table);
     let options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
-    let sink = connector.sink(&table.sink_schema(), &mut raw)?;
+    let sink = connector.sink(&table.sink_schema(), &mut raw).map_err(JobError::usage)?;
     raw.finish()?;
     Ok((sink.into(), options))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use datafusion_common::DataFusionError;
+use tidemill_plan::message;
 use tidemill_sql::SqlError;
 
 /// An error that ends a job, complete with what was being done and on what.
@@ -43,9 +45,23 @@ impl From<SqlError> for JobError {
     }
 }
 
-impl From<datafusion_common::DataFusionError> for JobError {
-    fn from(e: datafusion_common::DataFusionError) -> Self {
-        JobError::Failed(e.strip_backtrace())
+/// What cannot be planned is the user's to change; the rest failed while it ran. An error of ours
+/// that came through DataFusion keeps its kind.
+impl From<DataFusionError> for JobError {
+    fn from(e: DataFusionError) -> Self {
+        let text = message::of(&e);
+        match e.find_root() {
+            DataFusionError::External(inner) => match inner.downcast_ref::<JobError>() {
+                Some(JobError::Usage(_)) => JobError::Usage(text),
+                Some(JobError::Sql(own)) => JobError::Sql(own.clone()),
+                _ => match inner.downcast_ref::<SqlError>() {
+                    Some(own) => JobError::Sql(Box::new(own.clone())),
+                    None => JobError::Failed(text),
+                },
+            },
+            DataFusionError::Plan(_) | DataFusionError::NotImplemented(_) | DataFusionError::SchemaError(..) => JobError::Usage(text),
+            _ => JobError::Failed(text),
+        }
     }
 }
 
@@ -64,5 +80,32 @@ impl From<tidemill_format::FormatError> for JobError {
 impl From<tidemill_state::checkpoint::CheckpointError> for JobError {
     fn from(e: tidemill_state::checkpoint::CheckpointError) -> Self {
         JobError::Failed(e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: DataFusionError, kind: &str, text: &str) {
+        let error = DataFusionError::Context("somewhere".into(), Box::new(error));
+        let error = JobError::from(error);
+        let found = match error {
+            JobError::Sql(_) => "sql",
+            JobError::Usage(_) => "usage",
+            JobError::Failed(_) => "failed",
+        };
+        assert_eq!((found, error.to_string().as_str()), (kind, text));
+    }
+
+    #[test]
+    fn what_comes_from_datafusion() {
+        check(DataFusionError::Plan("no".into()), "usage", "no");
+        check(DataFusionError::NotImplemented("no".into()), "usage", "no");
+        check(DataFusionError::Execution("Arrow error: no".into()), "failed", "no");
+        check(DataFusionError::External(Box::new(JobError::usage("no"))), "usage", "no");
+        check(DataFusionError::External(Box::new(JobError::failed("no"))), "failed", "no");
+        check(DataFusionError::External(Box::new(SqlError::new("no"))), "sql", "no");
     }
 }

@@ -135,6 +135,7 @@ impl Job {
             mode: "streaming".into(),
             parallelism: self.settings.shards(),
             finished: true,
+            already_finished: true,
             elapsed_s: begun.elapsed().as_secs_f64(),
             user_s: 0.0,
             sys_s: 0.0,
@@ -176,8 +177,9 @@ impl Job {
                 Some(values) => values
                     .iter()
                     .map(|v| {
-                        serde_json::from_value(v.clone())
-                            .map_err(|e| JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}", node.name)))
+                        serde_json::from_value(v.clone()).map_err(|e| {
+                            JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}; --fresh begins anew", node.name))
+                        })
                     })
                     .collect::<Result<_, _>>()?,
                 None => {
@@ -450,6 +452,7 @@ impl Running {
             mode: "streaming".into(),
             parallelism: self.shared.shards,
             finished,
+            already_finished: false,
             elapsed_s: elapsed,
             user_s: user - usage.0,
             sys_s: sys - usage.1,

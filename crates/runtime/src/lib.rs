@@ -7,6 +7,7 @@
 
 pub mod batch;
 mod connector;
+mod describe;
 mod error;
 pub mod job;
 pub mod metrics;

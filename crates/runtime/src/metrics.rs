@@ -81,6 +81,8 @@ pub struct Summary {
     pub parallelism: usize,
     /// Whether all input was read.
     pub finished: bool,
+    /// Whether an earlier run had finished the job, so that this one did nothing.
+    pub already_finished: bool,
     /// Wall-clock seconds.
     pub elapsed_s: f64,
     /// CPU seconds in user code.

@@ -15,7 +15,7 @@ use crate::job::ProgressReport;
 use crate::metrics::Summary;
 use crate::physical::{Planner, explain};
 use crate::settings::{RuntimeMode, Settings};
-use crate::{Job, JobError, JobOptions, Stop};
+use crate::{Job, JobError, JobOptions, Stop, describe};
 
 /// A script that has been read.
 pub struct Script {
@@ -87,18 +87,9 @@ impl Script {
                     previous = Some(now);
                 }
                 Outcome::Query(plan) => steps.push(Step::Query(plan, settings)),
-                Outcome::Explain { what, .. } => steps.push(Step::Show(self.explain(*what, &settings)?)),
-                Outcome::Describe(columns) => {
-                    let lines: Vec<String> = columns
-                        .into_iter()
-                        .map(|c| {
-                            let null = if c.nullable { "" } else { " NOT NULL" };
-                            let watermark = if c.watermark.is_empty() { String::new() } else { format!(" WATERMARK {}", c.watermark) };
-                            format!("{} {}{null} {}{watermark}", c.name, c.data_type, c.extra).trim_end().to_string()
-                        })
-                        .collect();
-                    steps.push(Step::Show(lines.join("\n")));
-                }
+                Outcome::Explain { what, .. } => steps.push(Step::Show(self.explain(*what, &settings)?.trim_end().to_string())),
+                Outcome::Describe(columns) => steps.push(Step::Show(describe::text(&columns))),
+                Outcome::Tables(names) if names.is_empty() => steps.push(Step::Show("(no tables)".into())),
                 Outcome::Tables(names) => steps.push(Step::Show(names.join("\n"))),
                 Outcome::ShowCreate(text) => steps.push(Step::Show(text)),
                 Outcome::Copy { plan, to, options } => {
@@ -126,15 +117,13 @@ impl Script {
         progress: impl FnMut(&ProgressReport),
     ) -> Result<Summary, JobError> {
         let name = settings.name.clone().unwrap_or_default();
-        if let Some(insert) = inserts.iter().find(|i| i.overwrite) {
-            return Err(JobError::usage(format!(
-                "INSERT OVERWRITE {}: not supported yet; remove the target's files first and use INSERT INTO",
-                insert.table.name
-            )));
-        }
         if settings.runtime_mode == RuntimeMode::Batch {
-            let plans: Vec<_> = inserts.iter().map(|i| (i.table.clone(), i.plan.clone())).collect();
-            return BatchRunner::new(settings)?.run(&name, &plans, stop);
+            return BatchRunner::new(settings)?.run(&name, inserts, stop);
+        }
+        if let Some(insert) = inserts.iter().find(|i| i.overwrite) {
+            return Err(SqlError::at(insert.span, "INSERT OVERWRITE needs batch mode: a stream has no end at which to replace a table")
+                .with_help("SET 'execution.runtime-mode' = 'batch', or use INSERT INTO")
+                .into());
         }
         let plans = self.optimized(inserts)?;
         let tables = |name: &str| self.session.table(name);

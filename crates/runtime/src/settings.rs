@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidemill_format::options::{ByteSize, OptionSet, OptionSpec, OptionValue, RawOptions};
 use tidemill_format::{option_enum, options};
+use tidemill_plan::pattern::{AtBound, Bounds};
 
 use crate::JobError;
 
@@ -15,6 +16,16 @@ option_enum! {
         Streaming = "streaming",
         /// DataFusion's executor; every input must be bounded.
         Batch = "batch",
+    }
+}
+
+option_enum! {
+    /// What a pattern does when a key would keep more than it may.
+    pub enum AtPatternBound {
+        /// The job fails and names the pattern variable.
+        Fail = "fail",
+        /// The oldest undecided match is given up.
+        DropOldest = "drop-oldest",
     }
 }
 
@@ -42,14 +53,18 @@ impl BlockSize {
     }
 }
 
+/// The most rows that `block.size` may ask for: a thousand times what is of use, and still far from
+/// what 32-bit offsets of texts and the memory of a process bear.
+pub const BLOCK_ROWS_LIMIT: usize = 1 << 20;
+
 impl OptionValue for BlockSize {
     const KIND: &'static str = "`auto` or rows";
     fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             t if t.eq_ignore_ascii_case("auto") => Ok(BlockSize::Auto),
             t => match t.parse() {
-                Ok(rows) if rows >= 1 => Ok(BlockSize::Rows(rows)),
-                _ => Err("expected 'auto' or a number of rows from 1".into()),
+                Ok(rows) if (1..=BLOCK_ROWS_LIMIT).contains(&rows) => Ok(BlockSize::Rows(rows)),
+                _ => Err(format!("expected 'auto' or a number of rows from 1 to {BLOCK_ROWS_LIMIT}")),
             },
         }
     }
@@ -61,13 +76,39 @@ impl OptionValue for BlockSize {
     }
 }
 
+/// The most shards of a job. Each is a thread, and an edge by key has a queue for every pair of them:
+/// a million queues at this bound.
+pub const PARALLELISM_MAX: usize = 1024;
+
+/// How many shards a job runs in: 1 to [`PARALLELISM_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallelism(pub usize);
+
+impl OptionValue for Parallelism {
+    const KIND: &'static str = "integer";
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim().parse() {
+            Ok(n) if (1..=PARALLELISM_MAX).contains(&n) => Ok(Parallelism(n)),
+            _ => Err(format!("expected a whole number from 1 to {PARALLELISM_MAX}")),
+        }
+    }
+    fn show(&self) -> Option<String> {
+        Some(self.0.to_string())
+    }
+}
+
+/// The least memory limit, bytes: about what the program takes by itself.
+const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
+/// The least time between checkpoints: with less a job would do nothing else.
+const CHECKPOINT_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 options! {
     /// The settings of a job.
     pub struct Settings {
         /// `streaming`, or `batch` for jobs whose inputs all end.
         flink "execution.runtime-mode" => runtime_mode: RuntimeMode = RuntimeMode::Streaming;
         /// Shards a job runs in; by default the processors of the machine.
-        flink "parallelism.default" => parallelism: Option<usize>;
+        flink "parallelism.default" => parallelism: Option<Parallelism>;
         /// Time between checkpoints. Without a state directory this is how often finished output of
         /// an endless job becomes visible.
         flink "execution.checkpointing.interval" => checkpoint_interval: Duration = Duration::from_secs(10);
@@ -80,6 +121,10 @@ options! {
         flink "pipeline.auto-watermark-interval" => watermark_interval: Duration = Duration::from_millis(1);
         /// After how long without input a split no longer holds back the watermark; 0 for never.
         flink "table.exec.source.idle-timeout" => idle_timeout: Duration = Duration::ZERO;
+        /// After how long without a change rows that a regular join or a set operation keeps are dropped,
+        /// by processing time; 0 for never. Results then depend on the clock. A running GROUP BY keeps
+        /// every group.
+        flink "table.exec.state.ttl" => state_ttl: Duration = Duration::ZERO;
         /// Emits one change a group and block instead of one a row from a running GROUP BY.
         flink "table.exec.mini-batch.enabled" => mini_batch: bool = false;
         /// Accepted for Flink's sake; blocks decide.
@@ -97,6 +142,12 @@ options! {
         /// Memory for the whole process; the job fails with a list of what holds how much rather than
         /// grow beyond it.
         ours "memory.limit" => memory: Option<ByteSize>;
+        /// How many undecided matches MATCH_RECOGNIZE keeps for a key, and how many rows of such
+        /// matches.
+        ours "pattern.partial-matches.max" => pattern_partial_matches_max: usize = 10_000usize;
+        /// What happens when a key reaches that: the job fails, or the oldest undecided match of the key
+        /// is given up.
+        ours "pattern.partial-matches.at-bound" => pattern_at_bound: AtPatternBound = AtPatternBound::Fail;
         /// Checks schema, update pairs and watermark order behind every operator.
         ours "debug.check-operators" => check_operators: bool = false;
         /// Takes a checkpoint after every so many blocks of each source, for tests.
@@ -117,6 +168,19 @@ impl Settings {
         let mut raw = RawOptions::new("SET", ours);
         let settings = Settings::take(&mut raw)?;
         raw.finish()?;
+        let too_little = |key: &str, least: Option<String>| {
+            let (given, least) = (map.get(key).map_or("", String::as_str), least.unwrap_or_default());
+            Err(JobError::usage(format!("SET: option '{key}' = '{given}': expected at least {least}")))
+        };
+        if settings.memory.is_some_and(|m| m < MEMORY_MIN) {
+            return too_little("memory.limit", MEMORY_MIN.show());
+        }
+        if settings.pattern_partial_matches_max == 0 {
+            return too_little("pattern.partial-matches.max", Some("1".to_string()));
+        }
+        if settings.checkpoint_interval < CHECKPOINT_INTERVAL_MIN {
+            return too_little("execution.checkpointing.interval", CHECKPOINT_INTERVAL_MIN.show());
+        }
         Ok(settings)
     }
 
@@ -125,8 +189,21 @@ impl Settings {
         Self::specs()
     }
 
+    /// How much a pattern may keep for a key.
+    pub fn pattern_bounds(&self) -> Bounds {
+        let at_bound = match self.pattern_at_bound {
+            AtPatternBound::Fail => AtBound::Fail,
+            AtPatternBound::DropOldest => AtBound::DropOldest,
+        };
+        Bounds { partial_matches_max: self.pattern_partial_matches_max, at_bound }
+    }
+
     /// The number of shards.
     pub fn shards(&self) -> usize {
-        self.parallelism.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())).max(1)
+        let all = || std::thread::available_parallelism().map_or(1, |n| n.get()).min(PARALLELISM_MAX);
+        self.parallelism.map_or_else(all, |p| p.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@
 //! | `JSON_VALUE(x, p RETURNING t)` | `json_value_as_bigint`, `_double`, `_boolean`, `_string`, in a TRY_CAST where `t` is another type |
 //! | `TIMESTAMP_LTZ(p)`, `TIMESTAMP(p) WITH LOCAL TIME ZONE` | custom type `TIMESTAMP_LTZ` with modifier `p` |
 //! | `ROW<a INT>` and `ROW(a INT)` | struct type with angle brackets |
+//! | `t MATCH_RECOGNIZE (…)` | table function of the call `__MATCH`; `parse::match_recognize` decodes it |
+//! | `FINAL f(x)`, `RUNNING f(x)` | functions `__FINAL` and `__RUNNING` of the call |
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -148,8 +150,9 @@ impl Dialect for FlinkDialect {
         true
     }
 
+    // `parse::match_recognize` reads it.
     fn supports_match_recognize(&self) -> bool {
-        true
+        false
     }
 
     fn supports_parens_around_table_factor(&self) -> bool {

@@ -25,6 +25,9 @@ use crate::{StateTable, hash};
 /// The version of the layout; a directory of another version is refused.
 const VERSION: u32 = 1;
 
+/// What to do about a checkpoint that cannot be read.
+const BEGIN_ANEW: &str = "run once with --fresh, or remove the state directory, to start from the beginning";
+
 /// The state of one operator instance.
 #[derive(Clone, Debug)]
 pub struct OperatorState {
@@ -111,14 +114,14 @@ impl CheckpointStore {
     pub fn latest(&self) -> Result<Option<Manifest>, CheckpointError> {
         let Some((_, path)) = self.list(false)?.into_iter().next_back() else { return Ok(None) };
         let path = path.join("manifest.json");
-        let text = fs::read_to_string(&path).map_err(|e| failed("reading the checkpoint", &path, e))?;
-        let manifest: Manifest =
-            serde_json::from_str(&text).map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged: {e}")))?;
+        let text = fs::read_to_string(&path).map_err(|e| failed("reading the checkpoint", &path, format!("{e}; {BEGIN_ANEW}")))?;
+        let manifest: Manifest = serde_json::from_str(&text)
+            .map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged ({e}); {BEGIN_ANEW}")))?;
         if manifest.version != VERSION {
             return Err(failed(
                 "reading the checkpoint",
                 &path,
-                format!("it was written by another version (layout {}, this one reads {VERSION})", manifest.version),
+                format!("it was written by another version (layout {}, this one reads {VERSION}); {BEGIN_ANEW}", manifest.version),
             ));
         }
         Ok(Some(manifest))
@@ -133,9 +136,7 @@ impl CheckpointStore {
         let mut states = Vec::new();
         for (name, checksum) in &manifest.files {
             let path = dir.join(name);
-            let damaged = |why: String| {
-                failed("restoring the state file", &path, format!("{why}; remove the state directory to start from the beginning"))
-            };
+            let damaged = |why: String| failed("restoring the state file", &path, format!("{why}; {BEGIN_ANEW}"));
             let bytes = fs::read(&path).map_err(|e| damaged(e.to_string()))?;
             if hash::bytes(&bytes) != *checksum {
                 return Err(damaged("its checksum does not agree with the manifest".into()));
@@ -311,7 +312,14 @@ mod tests {
         bytes[middle] ^= 1;
         fs::write(&path, bytes).unwrap();
         let error = store.load(&store.latest().unwrap().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("0.state") && error.contains("checksum"), "{error}");
+        assert!(error.contains("0.state") && error.contains("checksum") && error.contains("--fresh"), "{error}");
+        let manifest = dir.join("chk-1/manifest.json");
+        let other_version = fs::read_to_string(&manifest).unwrap().replace("\"version\": 1", "\"version\": 9");
+        for (content, why) in [("", "damaged"), ("{\"version\"", "damaged"), (other_version.as_str(), "another version (layout 9")] {
+            fs::write(&manifest, content).unwrap();
+            let error = store.latest().unwrap_err().to_string();
+            assert!(error.contains("chk-1/manifest.json") && error.contains(why) && error.contains("--fresh"), "{error}");
+        }
         fs::remove_dir_all(dir).unwrap();
     }
 

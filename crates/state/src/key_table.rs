@@ -23,6 +23,9 @@ pub struct Slots {
     pub hashes: Vec<u64>,
 }
 
+/// Bytes of removed keys that are not worth the work of giving them back.
+const DEAD_BYTES_MIN: usize = 64 << 10;
+
 /// Maps keys to slots: small numbers, given again when a key is removed.
 ///
 /// Keys of one integer-like column are kept as integers, one text column as its bytes, anything
@@ -46,6 +49,8 @@ enum Store {
         arena: Vec<u8>,
         places: Vec<(u32, u32)>,
         valid: Vec<bool>,
+        /// Bytes in the arena of keys that were removed.
+        dead: usize,
         converter: Option<RowConverter>,
     },
 }
@@ -59,10 +64,10 @@ impl KeyTable {
         let store = match types.as_slice() {
             [] => Store::Unit,
             [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
-            [DataType::Utf8] => Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), converter: None },
+            [DataType::Utf8] => Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, converter: None },
             many => {
                 let converter = RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?;
-                Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), converter: Some(converter) }
+                Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, converter: Some(converter) }
             }
         };
         Ok(KeyTable { types, store, index: HashTable::new(), hashes: Vec::new(), free: Vec::new() })
@@ -145,7 +150,7 @@ impl KeyTable {
                     slots.push(slot);
                 }
             }
-            Store::Bytes { arena, places, valid, converter } => {
+            Store::Bytes { arena, places, valid, converter, .. } => {
                 let encoded = converter.as_mut().map(|c| c.convert_columns(columns)).transpose()?;
                 let text = encoded.is_none().then(|| columns[0].as_string::<i32>());
                 for row in 0..rows {
@@ -194,11 +199,33 @@ impl KeyTable {
             }
         }
         self.free.push(slot);
-        if self.index.is_empty()
-            && let Store::Bytes { arena, .. } = &mut self.store
-        {
-            arena.clear();
+        if let Store::Bytes { arena, places, dead, .. } = &mut self.store {
+            *dead += places[slot as usize].1 as usize;
+            if self.index.is_empty() {
+                arena.clear();
+                *dead = 0;
+            } else if *dead > DEAD_BYTES_MIN && *dead > arena.len() / 2 {
+                self.pack();
+            }
         }
+    }
+
+    /// Gives back the bytes of removed keys: keys that come and go must not fill the memory.
+    fn pack(&mut self) {
+        let used = self.slots();
+        let Store::Bytes { arena, places, dead, .. } = &mut self.store else { return };
+        let mut packed = Vec::with_capacity(arena.len() - *dead);
+        for slot in used {
+            let (start, len) = &mut places[slot as usize];
+            let key = &arena[*start as usize..(*start + *len) as usize];
+            *start = packed.len() as u32;
+            packed.extend_from_slice(key);
+        }
+        for slot in &self.free {
+            places[*slot as usize] = (0, 0);
+        }
+        *arena = packed;
+        *dead = 0;
     }
 
     /// All slots in use, ascending.
@@ -221,7 +248,7 @@ impl KeyTable {
                 let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
                 Ok(vec![from_ints(&array, &self.types[0])?])
             }
-            Store::Bytes { arena, places, valid, converter } => {
+            Store::Bytes { arena, places, valid, converter, .. } => {
                 let key = |s: u32| {
                     let (start, len) = places[s as usize];
                     &arena[start as usize..start as usize + len as usize]
@@ -335,6 +362,27 @@ mod tests {
             table.intern(&first, 1, &mut again).unwrap();
             assert_eq!((again.slots.as_slice(), again.fresh.as_slice(), table.len()), (&[slot][..], &[0][..], size));
         }
+    }
+
+    #[test]
+    fn keys_that_come_and_go_leave_no_bytes() {
+        let mut table = KeyTable::new(vec![DataType::Utf8]).unwrap();
+        let mut slots = Slots::default();
+        let key = |n: usize| format!("a key of some length, number {n}");
+        let column = |n: usize| -> ArrayRef { Arc::new(StringArray::from(vec![key(n)])) };
+        table.intern(&[column(0)], 1, &mut slots).unwrap();
+        let kept = slots.slots[0];
+        for n in 1..100_000 {
+            table.intern(&[column(n)], 1, &mut slots).unwrap();
+            if n > 10 {
+                table.intern(&[column(n - 10)], 1, &mut slots).unwrap();
+                assert!(slots.fresh.is_empty(), "key {} is still known", n - 10);
+                table.remove(slots.slots[0]);
+            }
+        }
+        assert!(table.memory() < 1 << 20, "{} bytes for {} keys", table.memory(), table.len());
+        let keys = table.keys(&[kept]).unwrap();
+        assert_eq!(keys[0].as_string::<i32>().value(0), key(0));
     }
 
     #[test]

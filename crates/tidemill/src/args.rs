@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use tidemill_runtime::settings::PARALLELISM_MAX;
 
 /// One job, written once as SQL, runs as one process over streams and files.
 #[derive(Parser)]
@@ -20,7 +22,7 @@ pub enum Command {
     Sql(SqlArgs),
     /// Show how a job would run: plans, operators, state, options that Flink lacks.
     Explain(RunArgs),
-    /// Run a job over every combination of some settings, and compare.
+    /// Run a job over every combination of some settings, or every job of a directory, and compare.
     Bench(BenchArgs),
     /// Print the reference of settings, connectors, formats and functions as Markdown.
     Reference,
@@ -39,7 +41,8 @@ pub struct RunArgs {
     #[arg(long = "define", short = 'D', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
     /// Shards to run in; the processors of the machine by default.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=PARALLELISM_MAX as u64))]
     pub parallelism: Option<usize>,
     /// Keep checkpoints here and go on from the last one.
     #[arg(long, value_name = "DIR")]
@@ -90,9 +93,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "KEY=V1,V2,…")]
     pub vary: Vec<String>,
     /// Runs of each combination, interleaved.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub runs: usize,
-    /// Where results.csv and plot.svg go.
+    /// Where results.csv and plot.svg go; for a directory, results.csv and results.md.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

@@ -1,8 +1,9 @@
 //! The command line. The only place that knows exit codes: 0, 1 (the job failed), 2 (bad usage),
-//! 130 (interrupted twice).
+//! 130 (interrupted twice). A reader of standard output that goes away ends the process by SIGPIPE.
 
 mod args;
 mod bench;
+mod define;
 mod files;
 mod run;
 mod show;
@@ -17,6 +18,7 @@ use args::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    end_with_the_reader();
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
@@ -39,6 +41,19 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// When whoever reads our output goes away (`tidemill … | head`), the process ends as other tools do:
+/// by SIGPIPE and without a word, where Rust's `println!` would panic. Sockets are written with
+/// MSG_NOSIGNAL, so only pipes count. A job that is ended so goes on from its last checkpoint, as after
+/// any other end.
+fn end_with_the_reader() {
+    use signal_hook::consts::SIGPIPE;
+    use signal_hook::low_level::{emulate_default_handler, register};
+    // SAFETY: the handler does what the default action does, which is async-signal-safe.
+    let registered = unsafe { register(SIGPIPE, || drop(emulate_default_handler(SIGPIPE))) };
+    // Without the handler a broken pipe is an error like any other.
+    drop(registered);
 }
 
 /// Why the process ends with an error.

@@ -10,7 +10,7 @@ use tidemill_runtime::{JobError, JobOptions, Stop, batch::BatchRunner};
 
 use crate::args::{Output, RunArgs, SqlArgs};
 use crate::show::{self, Live};
-use crate::{Failure, files};
+use crate::{Failure, define, files};
 
 /// `KEY=VALUE`.
 pub fn pair(text: &str, option: &str) -> Result<(String, String), Failure> {
@@ -36,18 +36,15 @@ fn overrides(args: &RunArgs) -> Result<BTreeMap<String, String>, Failure> {
 
 /// The job's text with `${NAME}` replaced.
 fn text(args: &RunArgs) -> Result<String, Failure> {
-    let mut text = if args.job == Path::new("-") {
+    let text = if args.job == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::usage(format!("reading the job from standard input: {e}")))?;
         text
     } else {
         std::fs::read_to_string(&args.job).map_err(|e| Failure::usage(format!("reading the job '{}': {e}", args.job.display())))?
     };
-    for definition in &args.define {
-        let (name, value) = pair(definition, "--define")?;
-        text = text.replace(&format!("${{{name}}}"), &value);
-    }
-    Ok(text)
+    let values = args.define.iter().map(|d| pair(d, "--define")).collect::<Result<BTreeMap<_, _>, _>>()?;
+    define::substitute(&text, &values).map_err(|e| failure(&JobError::from(e), &args.job.display().to_string(), &text))
 }
 
 fn script(args: &RunArgs) -> Result<Script, Failure> {

@@ -7,6 +7,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tidemill_block::Block;
 use tidemill_format::options::RawOptions;
 use tidemill_format::text::TextFormat;
+use tidemill_plan::message;
 use tidemill_runtime::JobError;
 use tidemill_runtime::batch::BatchRunner;
 use tidemill_runtime::job::ProgressReport;
@@ -91,6 +92,13 @@ fn bytes(n: u64) -> String {
 
 /// The summary at the end of a job.
 pub fn summary(summary: &Summary, resumable: bool) {
+    if summary.already_finished {
+        eprintln!(
+            "{}: an earlier run with this state directory finished the job, so nothing was read or written; --fresh begins anew",
+            summary.job
+        );
+        return;
+    }
     let mut out = String::new();
     let how = match (summary.finished, resumable) {
         (true, _) => "finished",
@@ -188,7 +196,7 @@ fn table(names: &[String], batches: &[RecordBatch]) -> Result<String, JobError> 
             .iter()
             .map(|c| ArrayFormatter::try_new(c.as_ref(), &options))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| JobError::Failed(e.to_string()))?;
+            .map_err(|e| JobError::Failed(message::of_arrow(&e)))?;
         batch.columns().iter().enumerate().for_each(|(i, c)| right[i] = c.data_type().is_numeric());
         for row in 0..batch.num_rows() {
             cells.push(columns.iter().map(|c| c.value(row).to_string()).collect());

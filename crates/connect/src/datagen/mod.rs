@@ -2,12 +2,14 @@
 //!
 //! What row i holds is a function of the seed and of i alone: the same at every block size and
 //! parallelism, and after every restart. (Times "now" are the exception, unless `start-time` is
-//! given.) So a split is any subset of the row numbers: with n splits, every n-th chunk of rows.
+//! given.) How rows are divided among splits and paced, `source.rs` and `reader.rs` say, which other
+//! generators use too.
 
-mod columns;
-mod counter;
-mod random;
-mod reader;
+pub(crate) mod columns;
+pub(crate) mod counter;
+pub(crate) mod random;
+pub(crate) mod reader;
+pub(crate) mod source;
 mod timer;
 mod trades;
 
@@ -21,9 +23,10 @@ use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
 use tidemill_format::{option_enum, options};
 
 use crate::registry::Connector;
-use crate::{ConnectError, Reader, ReaderContext, Source, Split};
+use crate::{ConnectError, Source};
 use columns::{Clock, Column, FieldOptions};
-use counter::Stripe;
+use reader::{Schedule, Steady};
+use source::Generated;
 
 /// The connector.
 pub static CONNECTOR: Connector = Connector {
@@ -69,12 +72,6 @@ options! {
     }
 }
 
-/// Rows in a chunk, if there are several splits and no rate that asks for less.
-const CHUNK_ROWS_MAX: u64 = 1024;
-/// With a rate, a chunk is at most a hundredth of a second of rows, so that the splits take turns
-/// quickly and none of them lags behind in event time.
-const CHUNKS_PER_SECOND: u64 = 100;
-
 fn specs() -> Vec<OptionSpec> {
     let field = |name, kind, default: Option<&str>, help, flink| OptionSpec { name, kind, default: default.map(String::from), help, flink };
     let mut specs = DatagenOptions::specs();
@@ -100,43 +97,24 @@ fn specs() -> Vec<OptionSpec> {
 }
 
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
-    Ok(Box::new(Datagen::new(schema, raw)?))
-}
-
-/// The source.
-struct Datagen {
-    columns: Vec<Column>,
-    rows: Option<u64>,
-    rate: u64,
-}
-
-impl Datagen {
-    fn new(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Self, ConnectError> {
-        let options = DatagenOptions::take(raw)?;
-        let owner = raw.owner().to_string();
-        let mut fields: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-        for (key, text) in raw.take_prefixed("fields.") {
-            // A column's name may have dots, an attribute has none.
-            match key.rsplit_once('.') {
-                Some((column, attribute)) => fields.entry(column.to_string()).or_default().insert(attribute.to_string(), text),
-                None => return Err(ConnectError::new(format!("{owner}: option 'fields.{key}': expected 'fields.<column>.<attribute>'"))),
-            };
-        }
-        let columns = match options.generator {
-            Model::Trades => trade_columns(&options, &owner, schema, &fields)?,
-            Model::Fields => field_columns(&options, &owner, schema, fields)?,
+    let options = DatagenOptions::take(raw)?;
+    let owner = raw.owner().to_string();
+    let mut fields: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for (key, text) in raw.take_prefixed("fields.") {
+        // A column's name may have dots, an attribute has none.
+        match key.rsplit_once('.') {
+            Some((column, attribute)) => fields.entry(column.to_string()).or_default().insert(attribute.to_string(), text),
+            None => return Err(ConnectError::new(format!("{owner}: option 'fields.{key}': expected 'fields.<column>.<attribute>'"))),
         };
-        let rows = columns.iter().map(|c| c.rows).chain([options.number_of_rows]).flatten().min();
-        Ok(Datagen { columns, rows, rate: options.rows_per_second })
     }
-
-    fn chunk_rows(&self, splits: u64) -> u64 {
-        match self.rate {
-            _ if splits == 1 => CHUNK_ROWS_MAX,
-            0 => CHUNK_ROWS_MAX,
-            rate => (rate / CHUNKS_PER_SECOND).clamp(1, CHUNK_ROWS_MAX),
-        }
-    }
+    let columns = match options.generator {
+        Model::Trades => trade_columns(&options, &owner, schema, &fields)?,
+        Model::Fields => field_columns(&options, &owner, schema, fields)?,
+    };
+    let rows = columns.iter().map(|c| c.rows).chain([options.number_of_rows]).flatten().min();
+    let rate = options.rows_per_second;
+    let schedule = (rate > 0).then(|| Arc::new(Steady(rate)) as Arc<dyn Schedule>);
+    Ok(Box::new(Generated { connector: "datagen", columns, rows, schedule }))
 }
 
 fn start_time(options: &DatagenOptions, owner: &str, unit: TimeUnit) -> Result<Option<i64>, ConnectError> {
@@ -192,45 +170,6 @@ fn trade_columns(
     let opening_us = start_time(options, owner, TimeUnit::Microsecond)?.unwrap_or(trades::OPENING_US);
     let market = Arc::new(trades::Market::new(options.seed, options.symbols, opening_us, options.disorder));
     schema.fields().iter().map(|field| trades::column(&market, owner, field)).collect()
-}
-
-impl Source for Datagen {
-    fn bounded(&self) -> bool {
-        self.rows.is_some()
-    }
-
-    fn splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        let of = parallelism.max(1) as u64;
-        let chunk = self.chunk_rows(of);
-        Ok((0..of).map(|index| Split::new(stripe_id(Stripe { index, of, chunk }))).collect())
-    }
-
-    fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
-        let stripe = parse_stripe(&split.id).ok_or_else(|| {
-            ConnectError::new(format!("datagen has no split '{}'; its splits are called 'stripe 0/4x1024' and so on", split.id))
-        })?;
-        if let Some((key, _)) = context.request.metadata.first() {
-            return Err(ConnectError::new(format!("datagen has no metadata column '{key}'; it has none at all")));
-        }
-        Ok(Box::new(reader::StripeReader::new(&self.columns, stripe, self.rows, self.rate, split.position.as_ref(), context)?))
-    }
-
-    fn rows_hint(&self) -> Option<usize> {
-        self.rows.and_then(|rows| usize::try_from(rows).ok())
-    }
-}
-
-/// The id says everything about the stripe, so that a restored split is read as it was begun, even
-/// at another parallelism: `stripe 0/4x1024` is the first of four with chunks of 1,024 rows.
-fn stripe_id(stripe: Stripe) -> String {
-    format!("stripe {}/{}x{}", stripe.index, stripe.of, stripe.chunk)
-}
-
-fn parse_stripe(id: &str) -> Option<Stripe> {
-    let (index, rest) = id.strip_prefix("stripe ")?.split_once('/')?;
-    let (of, chunk) = rest.split_once('x')?;
-    let stripe = Stripe { index: index.parse().ok()?, of: of.parse().ok()?, chunk: chunk.parse().ok()? };
-    (stripe.index < stripe.of && stripe.chunk > 0).then_some(stripe)
 }
 
 #[cfg(test)]

@@ -13,6 +13,11 @@ use super::counter::{Nulls, Span, Stream, below};
 /// columns that follow the clock.
 pub type Generator = Arc<dyn Fn(Span, i64) -> ArrayRef + Send + Sync>;
 
+/// A generator that does not look at the clock.
+pub fn timeless(of: impl Fn(Span) -> ArrayRef + Send + Sync + 'static) -> Generator {
+    Arc::new(move |span, _| of(span))
+}
+
 /// A generator of values of a fixed width: `of_row` gets the row number and the time of the poll.
 pub fn primitive<P: ArrowPrimitiveType>(
     data_type: &DataType,

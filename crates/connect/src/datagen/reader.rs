@@ -1,5 +1,6 @@
-//! Reads one stripe of the generated rows, at the rate asked for.
+//! Reads one stripe of the generated rows, when they are due.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -9,6 +10,7 @@ use tidemill_block::clock;
 use super::columns::Column;
 use super::counter::{Span, Stripe};
 use super::random::Generator;
+use super::source::Generated;
 use super::timer;
 use crate::{ConnectError, Polled, Reader, ReaderContext, Rows, Waker};
 
@@ -20,11 +22,37 @@ const PAUSE_NS_MAX: u64 = 1_000_000_000;
 /// Offsets of strings are 32 bits wide: the most bytes that a column of a block may have.
 const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
 
-/// Rows of the whole source that are due by the clock.
+/// When the rows of a source are due.
+pub trait Schedule: Send + Sync {
+    /// How many rows are due `elapsed_ns` after the first one.
+    fn rows_due(&self, elapsed_ns: u64) -> u64;
+    /// When a row is due, ns after the first one: the earliest time at which [`Schedule::rows_due`]
+    /// counts it.
+    fn due_ns(&self, row: u64) -> u64;
+}
+
+/// So many rows every second, which is not 0.
+pub struct Steady(pub u64);
+
+impl Schedule for Steady {
+    fn rows_due(&self, elapsed_ns: u64) -> u64 {
+        let after_first = match elapsed_ns.checked_mul(self.0) {
+            Some(product) => product / 1_000_000_000,
+            None => u64::try_from(elapsed_ns as u128 * self.0 as u128 / 1_000_000_000).unwrap_or(u64::MAX),
+        };
+        after_first.saturating_add(1)
+    }
+
+    fn due_ns(&self, row: u64) -> u64 {
+        u64::try_from((row as u128 * 1_000_000_000).div_ceil(self.0 as u128)).unwrap_or(u64::MAX)
+    }
+}
+
+/// A schedule by the clock.
 struct Pace {
-    per_second: u64,
-    /// Rows due at the beginning.
-    base: u64,
+    schedule: Arc<dyn Schedule>,
+    /// The schedule's time at the first poll, ns.
+    offset_ns: u64,
     /// When the first poll was; `None` before.
     begin_ns: Option<u64>,
     /// Rows of this stripe due when it was last computed.
@@ -35,14 +63,14 @@ struct Pace {
 }
 
 impl Pace {
+    /// The schedule's time at `now_ns`.
+    fn elapsed_ns(&self, now_ns: u64) -> u64 {
+        self.offset_ns.saturating_add(self.begin_ns.map_or(0, |begin| now_ns.saturating_sub(begin)))
+    }
+
     /// Rows of the whole source due at `now_ns`.
     fn due(&self, now_ns: u64) -> u64 {
-        let elapsed = self.begin_ns.map_or(0, |begin| now_ns.saturating_sub(begin));
-        let rows = match elapsed.checked_mul(self.per_second) {
-            Some(product) => product / 1_000_000_000,
-            None => u64::try_from(elapsed as u128 * self.per_second as u128 / 1_000_000_000).unwrap_or(u64::MAX),
-        };
-        self.base.saturating_add(rows)
+        self.schedule.rows_due(self.elapsed_ns(now_ns))
     }
 
     /// Sees to a wake-up when `row` is due, or somewhat later.
@@ -50,9 +78,8 @@ impl Pace {
         if self.armed_until_ns > now_ns {
             return;
         }
-        let wait = (row.saturating_add(1).saturating_sub(self.base)) as u128 * 1_000_000_000 / self.per_second as u128 + 1;
-        let due_ns = self.begin_ns.unwrap_or(now_ns) as u128 + wait;
-        let pause = due_ns.saturating_sub(now_ns as u128).clamp(PAUSE_NS_MIN as u128, PAUSE_NS_MAX as u128) as u64;
+        let wait = self.schedule.due_ns(row).saturating_sub(self.elapsed_ns(now_ns));
+        let pause = wait.clamp(PAUSE_NS_MIN, PAUSE_NS_MAX);
         self.armed_until_ns = now_ns + pause;
         timer::wake_at(Instant::now() + Duration::from_nanos(pause), self.waker.clone());
     }
@@ -60,6 +87,7 @@ impl Pace {
 
 /// See the module.
 pub struct StripeReader {
+    connector: &'static str,
     stripe: Stripe,
     /// Rows of the stripe made so far.
     rank: u64,
@@ -73,28 +101,36 @@ pub struct StripeReader {
 }
 
 impl StripeReader {
-    /// A reader of `stripe` from `position` on. `rows` is how many rows the source has, `rate` how
-    /// many a second it gives, 0 for all it can.
+    /// A reader of a stripe of `source` from `position` on.
+    ///
+    /// # Errors
+    /// A position that is none of this reader.
     pub fn new(
-        columns: &[Column],
+        source: &Generated,
         stripe: Stripe,
-        rows: Option<u64>,
-        rate: u64,
         position: Option<&serde_json::Value>,
         context: ReaderContext,
     ) -> Result<Self, ConnectError> {
-        let wanted: Vec<&Column> = context.request.projection.iter().map(|i| &columns[*i]).collect();
+        let wanted: Vec<&Column> = context.request.projection.iter().map(|i| &source.columns[*i]).collect();
         let (rank, due) = match position {
             None => (0, None),
             Some(value) => match value.get("rows").and_then(|v| v.as_u64()) {
                 Some(rank) => (rank, value.get("due").and_then(|v| v.as_u64())),
-                None => return Err(ConnectError::new(format!("datagen cannot go on at position {value}: it has no number 'rows'"))),
+                None => {
+                    return Err(ConnectError::new(format!(
+                        "{} cannot go on at position {value}: it has no number 'rows'",
+                        source.connector
+                    )));
+                }
             },
         };
-        let pace = (rate > 0).then(|| Pace {
-            per_second: rate,
-            // The first row comes at once, or where the last run stood.
-            base: due.unwrap_or_else(|| if rank == 0 { 1 } else { stripe.row(rank) }),
+        let pace = source.schedule.as_ref().map(|schedule| Pace {
+            schedule: schedule.clone(),
+            // The first row comes at once; later ones go on where the last run stood.
+            offset_ns: match due.unwrap_or(if rank == 0 { 1 } else { stripe.row(rank) }) {
+                0 | 1 => 0,
+                due => schedule.due_ns(due - 1),
+            },
             begin_ns: None,
             ranks_due: rank,
             armed_until_ns: 0,
@@ -102,9 +138,10 @@ impl StripeReader {
         });
         let bytes_max = wanted.iter().map(|c| c.bytes_max).max().unwrap_or(0).max(1);
         Ok(StripeReader {
+            connector: source.connector,
             stripe,
             rank,
-            rank_end: rows.map_or(u64::MAX, |rows| stripe.owned_below(rows)),
+            rank_end: source.rows.map_or(u64::MAX, |rows| stripe.owned_below(rows)),
             generators: wanted.iter().map(|c| c.generator.clone()).collect(),
             schema: context.request.schema(),
             pace,
@@ -139,7 +176,7 @@ impl Reader for StripeReader {
         let columns: Vec<ArrayRef> = self.generators.iter().map(|generate| generate(span, wall_ns)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|e| ConnectError::new(format!("datagen made columns that do not fit the table: {e}")))?;
+            .map_err(|e| ConnectError::new(format!("{} made columns that do not fit the table: {e}", self.connector)))?;
         self.rank += rows as u64;
         Ok(Polled::Rows(Rows::good(batch, now_ns, 0)))
     }

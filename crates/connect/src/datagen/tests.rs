@@ -11,8 +11,9 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 use tidemill_block::{Block, text};
 use tidemill_format::options::RawOptions;
 
+use super::source::parse_stripe;
 use super::*;
-use crate::{Polled, ReadRequest, Waker};
+use crate::{Polled, ReadRequest, ReaderContext, Split, Waker};
 
 fn schema(columns: &[(&str, DataType)]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|(name, t)| Field::new(*name, t.clone(), true)).collect::<Vec<_>>()))

@@ -23,7 +23,7 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use tidemill_format::FormatError;
 use tidemill_format::compression::Compression;
-use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
+use tidemill_format::options::{ByteSize, OptionSet, RawOptions, one_of};
 use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
 use tidemill_format::text::TextFormat;
 
@@ -80,7 +80,10 @@ impl FileFormat {
         match name {
             "parquet" => Ok(FileFormat::Parquet(ParquetOptions::take(raw)?)),
             "csv" | "json" => Ok(FileFormat::Text(TextFormat::take(name, raw)?)),
-            other => Err(FormatError::option(format!("{}: there is no file format '{other}'; there are: csv, json, parquet", raw.owner()))),
+            other => {
+                let why = one_of(other, &["csv", "json", "parquet"]);
+                Err(FormatError::option(format!("{}: there is no file format '{other}': {why}", raw.owner())))
+            }
         }
     }
 }
@@ -108,14 +111,7 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
         // Says now, not at the first file, that a column's type cannot be read.
         text.decoder(schema, &(0..schema.fields().len()).collect::<Vec<_>>()).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     }
-    Ok(Box::new(FileSource {
-        owner: raw.owner().to_string(),
-        path: options.path,
-        pattern,
-        format,
-        compression: options.compression,
-        monitor: options.monitor_interval,
-    }))
+    Ok(Box::new(FileSource { path: options.path, pattern, format, compression: options.compression, monitor: options.monitor_interval }))
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {

@@ -1,8 +1,10 @@
-//! The directory of part files: names, commit by renaming, recovery. Writing is in `writer`.
+//! The directory of part files: names, commit by renaming, recovery, replacing it as a whole. Writing
+//! is in `writer`.
 //!
 //! A writer fills `.part-<run>-<shard>-<n>.csv.inprogress`; a commit renames it to
 //! `part-<run>-<shard>-<n>.csv`. Renaming is atomic and can be repeated, so every row appears
 //! exactly once whatever moment a crash chooses. Readers of the directory pass over hidden names.
+//! To replace what is there, the files go into a directory beside it, and the two change places.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -77,12 +79,43 @@ impl FileSink {
         }
     }
 
+    fn parse(&self, committable: &Committable) -> Result<Finished, ConnectError> {
+        Finished::deserialize(committable).map_err(|e| {
+            ConnectError::new(format!("the checkpoint has {committable} for '{}', which is no part file: {e}", self.directory.display()))
+        })
+    }
+
     /// Makes renamed and removed names survive a power failure.
     fn sync_directory(&self) -> Result<(), ConnectError> {
-        File::open(&self.directory)
-            .and_then(|d| d.sync_all())
-            .map_err(|e| ConnectError::io(format!("making the names in '{}' safe (fsync)", self.directory.display()), &e))
+        sync(&self.directory)
     }
+}
+
+fn sync(directory: &Path) -> Result<(), ConnectError> {
+    File::open(directory)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| ConnectError::io(format!("making the names in '{}' safe (fsync)", directory.display()), &e))
+}
+
+/// Lets two directories change places in one step.
+#[cfg(target_os = "linux")]
+fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    let one = CString::new(one.as_os_str().as_bytes())?;
+    let other = CString::new(other.as_os_str().as_bytes())?;
+    // SAFETY: both are texts that end with a zero byte and live until the call returns.
+    let code = unsafe { libc::renameat2(libc::AT_FDCWD, one.as_ptr(), libc::AT_FDCWD, other.as_ptr(), libc::RENAME_EXCHANGE) };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Lets two directories change places; for a moment there is only one.
+#[cfg(not(target_os = "linux"))]
+fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
+    let aside = one.with_extension("aside");
+    fs::rename(other, &aside)?;
+    fs::rename(one, other)?;
+    fs::rename(&aside, one)
 }
 
 impl Sink for FileSink {
@@ -109,15 +142,39 @@ impl Sink for FileSink {
             return Ok(());
         }
         for committable in committables {
-            let finished = Finished::deserialize(committable).map_err(|e| {
-                ConnectError::new(format!(
-                    "the checkpoint has {committable} for '{}', which is no part file: {e}",
-                    self.directory.display()
-                ))
-            })?;
-            self.rename(&finished)?;
+            self.rename(&self.parse(committable)?)?;
         }
         self.sync_directory()
+    }
+
+    fn replaces(&self) -> bool {
+        true
+    }
+
+    fn replace(&self, committables: &[Committable]) -> Result<(), ConnectError> {
+        let finished = committables.iter().map(|c| self.parse(c)).collect::<Result<Vec<_>, _>>()?;
+        let doing = || format!("replacing what is in '{}'", self.directory.display());
+        let failed = |e: std::io::Error| ConnectError::io(doing(), &e);
+        // Behind a link stands the directory that is meant, not the link.
+        let directory = fs::canonicalize(&self.directory).map_err(failed)?;
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+            return Err(ConnectError::new(format!("{}: it is the root of the file system; choose another 'path'", doing())));
+        };
+        let fresh = parent.join(format!(".{}.replacement", name.to_string_lossy()));
+        match fs::remove_dir_all(&fresh) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
+            _ => fs::create_dir(&fresh).map_err(failed)?,
+        }
+        fs::set_permissions(&fresh, fs::metadata(&directory).map_err(failed)?.permissions()).map_err(failed)?;
+        for part in &finished {
+            fs::rename(directory.join(&part.from), fresh.join(&part.to)).map_err(failed)?;
+        }
+        sync(&fresh)?;
+        exchange(&fresh, &directory).map_err(failed)?;
+        sync(parent)?;
+        // The new rows are there; old ones that cannot be removed cost space, nothing else.
+        let _ = fs::remove_dir_all(&fresh);
+        Ok(())
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {

@@ -20,8 +20,6 @@ use crate::{ConnectError, Reader, ReaderContext, Source, Split};
 
 /// A table read from files.
 pub(super) struct FileSource {
-    /// The table, for messages.
-    pub owner: String,
     /// A file, a directory or a glob.
     pub path: String,
     pub pattern: Option<Regex>,
@@ -34,7 +32,7 @@ pub(super) struct FileSource {
 
 impl FileSource {
     fn files(&self) -> Result<Vec<String>, ConnectError> {
-        let files = path::files(&self.path, self.pattern.as_ref(), self.monitor.is_some()).map_err(|e| e.at(&self.owner))?;
+        let files = path::files(&self.path, self.pattern.as_ref(), self.monitor.is_some())?;
         Ok(files.into_iter().map(|f| f.into_os_string().into_string().expect("checked by path::files")).collect())
     }
 
@@ -49,7 +47,7 @@ impl FileSource {
         }
         File::open(path)
             .and_then(|file| ranges::cut(&file, size, range, Cut::of(text), readers))
-            .map_err(|e| ConnectError::io(format!("{}: cutting '{path}' into ranges", self.owner), &e))
+            .map_err(|e| ConnectError::io(format!("cutting '{path}' into ranges"), &e))
     }
 
     fn open_text(
@@ -117,7 +115,7 @@ impl Source for FileSource {
         }
         let mut files = Vec::new();
         for path in self.files()? {
-            let meta = fs::metadata(&path).map_err(|e| ConnectError::io(format!("{}: looking at '{path}'", self.owner), &e))?;
+            let meta = fs::metadata(&path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
             // What is no regular file (a pipe) has no length to cut.
             files.push((path, if meta.is_file() { meta.len() } else { 0 }));
         }
@@ -129,7 +127,7 @@ impl Source for FileSource {
                     self.cut(text, &path, size, range, parallelism)?.into_iter().map(|(a, b)| Piece::Bytes(a, b)).collect()
                 }
                 FileFormat::Parquet(_) if size <= range => vec![Piece::Whole],
-                FileFormat::Parquet(_) => parquet::pieces(&path, range).map_err(|e| e.at(&self.owner))?,
+                FileFormat::Parquet(_) => parquet::pieces(&path, range)?,
             };
             match pieces.as_slice() {
                 [] | [_] => splits.push(Split::new(path)),
@@ -145,7 +143,6 @@ impl Source for FileSource {
             FileFormat::Text(text) => self.open_text(text, path, &piece, split, context),
             FileFormat::Parquet(_) => parquet::open(path, &piece, split, &context.request),
         }
-        .map_err(|e| e.at(&self.owner))
     }
 
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {

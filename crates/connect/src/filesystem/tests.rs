@@ -376,13 +376,13 @@ fn mistakes_are_named() {
     }
     check(false, &[("format", "csv")], "option 'path' is required");
     check(false, &[("path", "/x")], "option 'format' is required");
-    check(false, &[("path", "/x"), ("format", "xml")], "there are: csv, json, parquet");
+    check(false, &[("path", "/x"), ("format", "xml")], "expected one of: csv, json, parquet");
     check(false, &[("path", "hdfs://x/y"), ("format", "csv")], "scheme 'hdfs'");
     check(false, &[("path", "/x"), ("format", "csv"), ("source.path.regex-pattern", "(")], "source.path.regex-pattern");
     check(false, &[("path", "/x"), ("format", "parquet"), ("compression", "gzip")], "leave 'compression' out");
     check(true, &[("path", "/x/*.csv"), ("format", "csv")], "not a glob");
     let error = source(Path::new("/nowhere/at/all.csv"), "csv", &[]).splits(1).unwrap_err().to_string();
-    assert_eq!(error, "table 't': there is no file or directory '/nowhere/at/all.csv'; the nearest directory that exists is '/'");
+    assert_eq!(error, "there is no file or directory '/nowhere/at/all.csv'; the nearest directory that exists is '/'");
 }
 
 #[test]

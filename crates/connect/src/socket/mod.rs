@@ -96,14 +96,15 @@ impl SocketOptions {
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let options = SocketOptions::checked(raw)?;
     let format = required_format(raw)?;
-    format.decoder(schema, &[])?; // so that a column that cannot be read is found now
+    // So that a column that cannot be read is found now.
+    format.decoder(schema, &[]).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(source::SocketSource { options, format }))
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
     let options = SocketOptions::checked(raw)?;
     let format = required_format(raw)?;
-    format.encoder(schema)?;
+    format.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(sink::SocketSink { options, format }))
 }
 

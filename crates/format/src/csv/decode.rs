@@ -241,7 +241,8 @@ impl Decoder for CsvDecoder {
                 if (count > expected && !trailing && !self.options.ignore_trailing_unmappable)
                     || (count < expected && self.options.fail_on_missing_columns)
                 {
-                    bad.push((row, format!("has {count} fields, the table has {expected} columns")));
+                    let s = |n: usize| if n == 1 { "" } else { "s" };
+                    bad.push((row, format!("has {count} field{}, the table has {expected} column{}", s(count), s(expected))));
                 }
             }
         }

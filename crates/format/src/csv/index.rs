@@ -166,45 +166,4 @@ fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(text: &str, cut: usize) -> Vec<Vec<String>> {
-        let mut index = Index::new(b',', Some(b'"'), None);
-        let bytes = text.as_bytes();
-        let mut upto = 0;
-        while upto < bytes.len() {
-            upto = (upto + cut).min(bytes.len());
-            index.scan(&bytes[..upto]);
-        }
-        let mut start = 0;
-        let mut separator = 0;
-        let mut records = Vec::new();
-        for &end in &index.record_ends {
-            let mut record = Vec::new();
-            while separator <= end as usize {
-                let at = index.separators[separator] as usize;
-                record.push(text[start..at].to_string());
-                start = at + 1;
-                separator += 1;
-            }
-            records.push(record);
-        }
-        records
-    }
-
-    #[test]
-    fn the_fast_and_the_slow_path_agree() {
-        let mut text = String::new();
-        for i in 0..300 {
-            text += &format!("{i},plain text {i},\"quoted, with \"\"{i}\"\"\nand a line\",5\" pipe\n");
-            text += &"x,y,z,w\n".repeat(i % 7);
-        }
-        let whole = fields(&text, text.len());
-        assert_eq!(whole.len(), 300 + (0..300).map(|i| i % 7).sum::<usize>());
-        assert!(whole.iter().all(|r| r.len() == 4), "every record has four fields");
-        for cut in [1, 7, 63, 64, 65, 1000] {
-            assert_eq!(fields(&text, cut), whole, "cut into pieces of {cut}");
-        }
-    }
-}
+mod tests;

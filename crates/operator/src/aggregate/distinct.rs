@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, UInt32Array};
-use arrow::compute::{concat, take};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray};
 use arrow::datatypes::{DataType, Int64Type};
+use tidemill_block::RowKind;
 use tidemill_state::{KeyTable, Slots};
 
 use super::{Accumulator, AggregateCall, Rows, plain};
@@ -27,11 +27,12 @@ impl Distinct {
         Ok(Distinct { inner: plain(&once, retracts)?, seen: KeyTable::new(types)?, counts: Vec::new(), scratch: Slots::default() })
     }
 
-    /// The rows that change what the inner accumulator sees.
-    fn first_and_last(&mut self, rows: &Rows<'_>) -> Result<BooleanArray, OperatorError> {
-        let mut keys: Vec<ArrayRef> = vec![Arc::new(rows.slots.iter().map(|s| i64::from(*s)).collect::<Int64Array>())];
-        keys.extend(rows.values.iter().cloned());
-        self.seen.intern(&keys, rows.slots.len(), &mut self.scratch)?;
+    /// The rows that change what the inner accumulator sees: those that bring the first of a value or
+    /// take the last. `change` says how many a row brings or takes.
+    fn first_and_last(&mut self, slots: &[u32], values: &[ArrayRef], change: impl Fn(usize) -> i64) -> Result<BooleanArray, OperatorError> {
+        let mut keys: Vec<ArrayRef> = vec![Arc::new(slots.iter().map(|s| i64::from(*s)).collect::<Int64Array>())];
+        keys.extend(values.iter().cloned());
+        self.seen.intern(&keys, slots.len(), &mut self.scratch)?;
         self.counts.resize(self.seen.capacity(), 0);
         let mut gone = Vec::new();
         let mask = self
@@ -41,11 +42,8 @@ impl Distinct {
             .enumerate()
             .map(|(row, entry)| {
                 let count = &mut self.counts[*entry as usize];
-                if !rows.counts(row) {
-                    return Some(false);
-                }
                 let before = *count;
-                *count += if rows.adds(row) { 1 } else { -1 };
+                *count += change(row);
                 if *count == 0 {
                     gone.push(*entry);
                 }
@@ -60,6 +58,35 @@ impl Distinct {
             }
         }
         Ok(mask)
+    }
+
+    fn of_rows(&mut self, rows: &Rows<'_>) -> Result<BooleanArray, OperatorError> {
+        let change = |row| match (rows.counts(row), rows.adds(row)) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => -1,
+        };
+        self.first_and_last(rows.slots, rows.values, change)
+    }
+
+    /// Merges saved state in (`sign` 1) or takes it out (-1).
+    fn merge(&mut self, slots: &[u32], columns: &[ArrayRef], sign: i64) -> Result<(), OperatorError> {
+        let lists: Vec<_> = columns.iter().map(|c| c.as_list::<i32>()).collect();
+        let mut owners = Vec::new();
+        for (row, slot) in slots.iter().enumerate() {
+            owners.resize(owners.len() + lists[0].value_length(row) as usize, *slot);
+        }
+        // The lists of the slots, one behind the other.
+        let flat = |list: &ListArray| -> ArrayRef {
+            let (from, until) = (list.value_offsets()[0] as usize, list.value_offsets()[slots.len()] as usize);
+            list.values().slice(from, until - from)
+        };
+        let mut values: Vec<ArrayRef> = lists.iter().map(|l| flat(l)).collect();
+        let counts = values.pop().expect("the counts");
+        let counts = counts.as_primitive::<Int64Type>();
+        let mask = self.first_and_last(&owners, &values, |row| sign * counts.value(row))?;
+        let kinds = (sign < 0).then(|| vec![RowKind::Delete; owners.len()]);
+        self.inner.update(&Rows { slots: &owners, values: &values, kinds: kinds.as_deref(), mask: Some(&mask) })
     }
 
     /// Entries of `slots`, and for each the position of its slot in `slots`.
@@ -82,12 +109,12 @@ impl Accumulator for Distinct {
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
-        let mask = self.first_and_last(rows)?;
+        let mask = self.of_rows(rows)?;
         self.inner.update(&Rows { mask: Some(&mask), ..*rows })
     }
 
     fn update_each(&mut self, rows: &Rows<'_>) -> Result<(ArrayRef, ArrayRef), OperatorError> {
-        let mask = self.first_and_last(rows)?;
+        let mask = self.of_rows(rows)?;
         self.inner.update_each(&Rows { mask: Some(&mask), ..*rows })
     }
 
@@ -121,31 +148,21 @@ impl Accumulator for Distinct {
             .map(|array| {
                 let field = Arc::new(arrow::datatypes::Field::new("item", array.data_type().clone(), true));
                 let offsets = arrow::buffer::OffsetBuffer::from_lengths(lengths.iter().copied());
-                Arc::new(arrow::array::ListArray::new(field, offsets, array, None)) as ArrayRef
+                Arc::new(ListArray::new(field, offsets, array, None)) as ArrayRef
             })
             .collect())
     }
 
     fn load(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
-        let lists: Vec<_> = columns.iter().map(|c| c.as_list::<i32>()).collect();
-        let mut owners = Vec::new();
-        for (row, slot) in slots.iter().enumerate() {
-            owners.resize(owners.len() + lists[0].value_length(row) as usize, *slot);
-        }
-        let flat = |list: &arrow::array::ListArray| -> Result<ArrayRef, OperatorError> {
-            let parts: Vec<ArrayRef> = (0..list.len()).map(|r| list.value(r)).collect();
-            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-            Ok(if parts.is_empty() { list.values().slice(0, 0) } else { concat(&parts)? })
-        };
-        let mut values = lists.iter().map(|l| flat(l)).collect::<Result<Vec<_>, _>>()?;
-        let counts = values.pop().expect("the counts");
-        let counts = counts.as_primitive::<Int64Type>();
-        // Each value is taken in as often as it was there.
-        let repeats: UInt32Array =
-            counts.values().iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u32, (*c).max(0) as usize)).collect();
-        let values = values.iter().map(|v| take(v, &repeats, None)).collect::<Result<Vec<_>, _>>()?;
-        let owners: Vec<u32> = repeats.values().iter().map(|i| owners[*i as usize]).collect();
-        self.update(&Rows { slots: &owners, values: &values, kinds: None, mask: None })
+        self.merge(slots, columns, 1)
+    }
+
+    fn unmerges(&self) -> bool {
+        self.inner.unmerges()
+    }
+
+    fn unload(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
+        self.merge(slots, columns, -1)
     }
 
     fn memory(&self) -> usize {

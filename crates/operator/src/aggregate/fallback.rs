@@ -19,14 +19,19 @@ pub(super) struct Fallback {
 
 impl Fallback {
     pub fn new(call: AggregateCall, retracts: bool) -> Result<Self, OperatorError> {
-        let this = Fallback { call, retracts, slots: Vec::new() };
-        if retracts && !this.make()?.supports_retract_batch() {
-            return Err(OperatorError::new(format!(
-                "{} over an updating query is not supported: it cannot take a value back",
-                this.call.name.to_uppercase()
-            )));
+        // What is wrong with the arguments is said first.
+        call.function.create_accumulator()?;
+        if retracts {
+            // These take back the oldest value, whichever is meant.
+            let oldest = matches!(call.name.as_str(), "array_agg" | "min" | "max" | "first_value" | "last_value");
+            if oldest || !call.function.create_sliding_accumulator().is_ok_and(|a| a.supports_retract_batch()) {
+                return Err(OperatorError::new(format!(
+                    "{} over an updating query is not supported, because it cannot take a value back; COUNT, SUM, AVG, MIN, MAX, FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, PERCENTILE, STDDEV and VAR can, or aggregate in windows instead of a running GROUP BY below",
+                    call.name.to_uppercase()
+                )));
+            }
         }
-        Ok(this)
+        Ok(Fallback { call, retracts, slots: Vec::new() })
     }
 
     fn make(&self) -> Result<Box<dyn Native>, OperatorError> {

@@ -3,13 +3,17 @@
 //! An accumulator holds the state of one aggregate call for every slot of a
 //! [`tidemill_state::KeyTable`], in columns. The same accumulators serve running aggregates,
 //! windows and merging of window slices. [`typed`] has the numeric kernels, [`extreme`] MIN and MAX,
+//! [`ends`] FIRST_VALUE and LAST_VALUE, [`list`] these and ARRAY_AGG where rows are taken back,
 //! [`distinct`] the `DISTINCT` of any other, [`fallback`] lends DataFusion's accumulators, one per
 //! slot, for everything else.
 
 mod distinct;
+mod ends;
 mod extreme;
 mod fallback;
-
+mod list;
+#[cfg(test)]
+mod tests;
 mod typed;
 
 use std::sync::Arc;
@@ -103,6 +107,19 @@ pub trait Accumulator: Send {
     /// State of another shape.
     fn load(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError>;
 
+    /// Whether [`Accumulator::unload`] can be used.
+    fn unmerges(&self) -> bool {
+        false
+    }
+
+    /// Takes state that was merged into `slots` by [`Accumulator::load`] out again.
+    ///
+    /// # Errors
+    /// State of another shape; a function that cannot do this.
+    fn unload(&mut self, _slots: &[u32], _columns: &[ArrayRef]) -> Result<(), OperatorError> {
+        Err(OperatorError::new("internal error: this function cannot take merged state out again"))
+    }
+
     /// Bytes of memory.
     fn memory(&self) -> usize;
 }
@@ -126,6 +143,12 @@ fn plain(call: &AggregateCall, retracts: bool) -> Result<Box<dyn Accumulator>, O
         && let Some(extreme) = extreme::accumulator(call.name == "max", call.output.data_type(), retracts)
     {
         return Ok(extreme);
+    }
+    if retracts && let Some(list) = list::accumulator(call) {
+        return Ok(list);
+    }
+    if !retracts && matches!(call.name.as_str(), "first_value" | "last_value") && call.argument_types.len() == 1 {
+        return Ok(ends::accumulator(call.name == "last_value", call.function.ignore_nulls(), call.output.data_type()));
     }
     Ok(Box::new(fallback::Fallback::new(call.clone(), retracts)?))
 }

@@ -1,4 +1,4 @@
-//! COUNT, SUM and AVG over numbers.
+//! COUNT, SUM, AVG, STDDEV and VAR over numbers.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Float32Type
 
 use super::{Accumulator, Rows};
 use crate::OperatorError;
+use tidemill_plan::aggregate::variance::{Moments, Statistic};
 use tidemill_plan::float_sum::FloatSum;
 
 /// The accumulator for a function of this name and these types, if there is one here.
@@ -20,6 +21,12 @@ pub(super) fn accumulator(name: &str, input: Option<&DataType>, output: &DataTyp
         ("sum", Some(DataType::Float32), DataType::Float32) => Box::new(Typed::<SumFloat<Float32Type>>::new(output)),
         ("avg", Some(DataType::Float64), DataType::Float64) => Box::new(Typed::<AvgFloat<Float64Type>>::new(output)),
         ("avg", Some(DataType::Float32), DataType::Float32) => Box::new(Typed::<AvgFloat<Float32Type>>::new(output)),
+        (name, Some(DataType::Float64), DataType::Float64) => match Statistic::named(name)? {
+            Statistic::VarPop => Box::new(Typed::<Spread<0>>::new(output)),
+            Statistic::VarSamp => Box::new(Typed::<Spread<1>>::new(output)),
+            Statistic::StddevPop => Box::new(Typed::<Spread<2>>::new(output)),
+            Statistic::StddevSamp => Box::new(Typed::<Spread<3>>::new(output)),
+        },
         _ => return None,
     })
 }
@@ -37,6 +44,8 @@ pub(super) trait Kernel: Send + 'static {
     fn save(states: &mut dyn Iterator<Item = &Self::State>) -> Vec<ArrayRef>;
     /// Merges row `row` of saved columns into `state`; `false` on overflow.
     fn load(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool;
+    /// Takes row `row` of saved columns, which was merged before, out of `state`; `false` on overflow.
+    fn unload(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool;
 }
 
 /// States of a kernel by slot.
@@ -128,6 +137,19 @@ impl<K: Kernel> Accumulator for Typed<K> {
         Ok(())
     }
 
+    fn unmerges(&self) -> bool {
+        true
+    }
+
+    fn unload(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
+        for (row, slot) in slots.iter().enumerate() {
+            if !K::unload(&mut self.states[*slot as usize], columns, row) {
+                return Err(overflow(&self.output));
+            }
+        }
+        Ok(())
+    }
+
     fn memory(&self) -> usize {
         self.states.capacity() * size_of::<K::State>()
     }
@@ -174,6 +196,12 @@ impl Kernel for SumInt {
         state.count += columns[1].as_primitive::<Int64Type>().value(row);
         !over
     }
+    fn unload(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool {
+        let (sum, over) = state.sum.overflowing_sub(columns[0].as_primitive::<Int64Type>().value(row));
+        state.sum = sum;
+        state.count -= columns[1].as_primitive::<Int64Type>().value(row);
+        !over
+    }
 }
 
 pub(super) struct SumDecimal;
@@ -211,6 +239,12 @@ impl Kernel for SumDecimal {
         state.count += columns[1].as_primitive::<Int64Type>().value(row);
         !over
     }
+    fn unload(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool {
+        let (sum, over) = state.sum.overflowing_sub(columns[0].as_primitive::<Decimal128Type>().value(row));
+        state.sum = sum;
+        state.count -= columns[1].as_primitive::<Int64Type>().value(row);
+        !over
+    }
 }
 
 /// A floating-point type that converts from and to `f64`.
@@ -245,12 +279,11 @@ fn save_floats(states: &mut dyn Iterator<Item = &Counted<FloatSum>>) -> Vec<Arra
     arrays
 }
 
-fn load_floats(state: &mut Counted<FloatSum>, columns: &[ArrayRef], row: usize) -> bool {
+fn read_floats(columns: &[ArrayRef], row: usize) -> Counted<FloatSum> {
     let float = |i: usize| columns[i].as_primitive::<Float64Type>().value(row);
     let int = |i: usize| columns[i].as_primitive::<arrow::datatypes::Int32Type>().value(row);
-    state.sum.merge(&FloatSum::from_parts(float(0), float(1), [int(2), int(3), int(4)]));
-    state.count += columns[5].as_primitive::<Int64Type>().value(row);
-    true
+    let sum = FloatSum::from_parts(float(0), float(1), [int(2), int(3), int(4)]);
+    Counted { sum, count: columns[5].as_primitive::<Int64Type>().value(row) }
 }
 
 macro_rules! float_kernel {
@@ -283,7 +316,19 @@ macro_rules! float_kernel {
                 save_floats(states)
             }
             fn load(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool {
-                load_floats(state, columns, row)
+                let saved = read_floats(columns, row);
+                state.sum.merge(&saved.sum);
+                state.count += saved.count;
+                true
+            }
+            fn unload(state: &mut Self::State, columns: &[ArrayRef], row: usize) -> bool {
+                let saved = read_floats(columns, row);
+                state.sum.unmerge(&saved.sum);
+                state.count -= saved.count;
+                if state.count == 0 {
+                    *state = Self::State::default();
+                }
+                true
             }
         }
     };
@@ -298,6 +343,41 @@ float_kernel!(
     AvgFloat,
     |s| s.sum.value() / s.count as f64
 );
+
+/// STDDEV and VAR; `WHICH` is a [`Statistic`] by its place.
+pub(super) struct Spread<const WHICH: u8>;
+
+impl<const WHICH: u8> Kernel for Spread<WHICH> {
+    type In = Float64Type;
+    type Out = Float64Type;
+    type State = Moments;
+    #[inline]
+    fn add(state: &mut Moments, value: f64) -> bool {
+        state.add(value);
+        true
+    }
+    #[inline]
+    fn subtract(state: &mut Moments, value: f64) -> bool {
+        state.subtract(value);
+        true
+    }
+    fn result(state: &Moments) -> Option<f64> {
+        let all = [Statistic::VarPop, Statistic::VarSamp, Statistic::StddevPop, Statistic::StddevSamp];
+        state.value(all[WHICH as usize])
+    }
+    fn save(states: &mut dyn Iterator<Item = &Moments>) -> Vec<ArrayRef> {
+        let states: Vec<&Moments> = states.collect();
+        Moments::columns(states.iter().copied())
+    }
+    fn load(state: &mut Moments, columns: &[ArrayRef], row: usize) -> bool {
+        state.merge(&Moments::from_columns(columns, row));
+        true
+    }
+    fn unload(state: &mut Moments, columns: &[ArrayRef], row: usize) -> bool {
+        state.unmerge(&Moments::from_columns(columns, row));
+        true
+    }
+}
 
 /// `COUNT(*)`, or `COUNT(x, …)`: rows in which no argument is NULL.
 struct Count {
@@ -362,6 +442,16 @@ impl Accumulator for Count {
     fn load(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
         let counts = columns[0].as_primitive::<Int64Type>().values();
         slots.iter().zip(counts.iter()).for_each(|(s, c)| self.counts[*s as usize] += c);
+        Ok(())
+    }
+
+    fn unmerges(&self) -> bool {
+        true
+    }
+
+    fn unload(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
+        let counts = columns[0].as_primitive::<Int64Type>().values();
+        slots.iter().zip(counts.iter()).for_each(|(s, c)| self.counts[*s as usize] -= c);
         Ok(())
     }
 

@@ -1,27 +1,40 @@
-//! `OVER`: for each row an aggregate of the rows before it.
+//! `OVER`: for each row an aggregate of the rows before it, or another row's value.
 //!
-//! Rows are held until the watermark passes them, sorted by event time, and then run through in
-//! order. [`frame`] decides, for a batch of rows at once, which rows leave the frame before which
-//! row enters; [`sliding`] applies that to each aggregate in one typed loop, adding and taking back
-//! at O(1) a row. Frames that never lose rows use the ordinary accumulators.
+//! Rows wait in [`held`] until the watermark passes them, and are then run through in order of time.
+//! [`frame`] keeps the rows of all frames once and decides, for a batch of rows at once, which rows
+//! leave each frame before which row enters; [`group`] keeps the values that calls look at; [`op`] is
+//! the loop that adds and takes back, with [`sums`] and [`ends`] for what a function does with a row,
+//! at O(1) a row. Calls that never lose rows are in [`running`]. [`lead`] is an operator of its own,
+//! since it waits for rows to come.
 
+pub(crate) mod cell;
+pub(crate) mod column;
+mod ends;
+mod fallback;
 mod frame;
-mod sliding;
+mod group;
+mod held;
+pub mod lead;
+mod op;
+mod running;
+mod sums;
+#[cfg(test)]
+mod tests;
 pub mod times;
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{concat_batches, take};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{SortOptions, concat_batches};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion_common::ScalarValue;
 use tidemill_block::{Block, WATERMARK_END};
 use tidemill_state::{KeyTable, Slots, StateTable, hash};
 
-use crate::aggregate::{Accumulator, AggregateCall, Rows, accumulator};
+use crate::aggregate::AggregateCall;
 use crate::map::Expr;
-use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Progress};
-use frame::{Frames, Plan};
-use sliding::Sliding;
+use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
+use frame::{RangeStore, RowStore};
+use held::Held;
+use running::{Batch, Running};
 use times::TimeColumn;
 
 /// Which rows before the current one are aggregated; the current row always is.
@@ -38,18 +51,76 @@ pub enum Frame {
     },
 }
 
-/// What an `OVER` computes: the output has the input's columns, then the calls.
+/// A function over a frame.
+#[derive(Clone)]
+pub enum OverCall {
+    /// An aggregate function.
+    Aggregate(AggregateCall),
+    /// A value of one of the rows.
+    Value(ValueCall),
+    /// The number of the row; only with an unbounded frame.
+    Number {
+        /// How rows are numbered.
+        function: Numbering,
+        /// The type of the numbers.
+        data_type: DataType,
+    },
+}
+
+/// How rows are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbering {
+    /// 1, 2, 3, …
+    RowNumber,
+    /// Rows of the same time have the same number, and numbers are left out behind them.
+    Rank,
+    /// Rows of the same time have the same number, and none is left out.
+    DenseRank,
+}
+
+/// A call that gives a value of one of the rows.
+#[derive(Clone)]
+pub struct ValueCall {
+    /// Of which row.
+    pub function: ValueFunction,
+    /// The value.
+    pub argument: Expr,
+    /// Its type.
+    pub data_type: DataType,
+    /// Rows in which it is NULL do not count.
+    pub ignore_nulls: bool,
+}
+
+/// Of which row a [`ValueCall`] gives the value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueFunction {
+    /// The first of the frame.
+    First,
+    /// The last of the frame.
+    Last,
+    /// One of the frame, counted from 0.
+    Nth(usize),
+    /// The row so many before the current one; only with an unbounded frame.
+    Lag {
+        /// How many rows before.
+        offset: usize,
+        /// What to give if there is no such row.
+        default: Option<ScalarValue>,
+    },
+}
+
+/// What an `OVER` computes: the output has the input's columns, then the calls of each frame.
 pub struct OverSpec {
     /// Index of the time column that orders the rows.
     pub time: usize,
+    /// Columns that order rows of the same time.
+    pub ties: Vec<(usize, SortOptions)>,
     /// `PARTITION BY`.
     pub keys: Vec<Expr>,
     /// Their types.
     pub key_types: Vec<DataType>,
-    /// The frame that all calls share.
-    pub frame: Frame,
-    /// The aggregate calls.
-    pub calls: Vec<AggregateCall>,
+    /// Frames and the calls over each. A frame may be there more than once.
+    pub frames: Vec<(Frame, Vec<OverCall>)>,
     /// The input's columns.
     pub input: SchemaRef,
     /// The input's columns and the calls.
@@ -59,20 +130,17 @@ pub struct OverSpec {
 /// Aggregates over the rows before each row.
 pub struct Over {
     spec: OverSpec,
-    held: Vec<Block>,
-    held_rows: usize,
-    /// Sorted rows that the watermark has passed, next to be emitted last.
-    due: Vec<Block>,
+    held: Held,
     table: KeyTable,
-    state: State,
+    ranges: Option<RangeStore>,
+    rows: Option<RowStore>,
+    /// The number of the answers, and the call.
+    running: Vec<(usize, Box<dyn Running>)>,
+    /// A call in `running` wants the last row of each time.
+    peers: bool,
+    answers: usize,
     scratch: Slots,
-    watermark: i64,
-    late_rows: u64,
-}
-
-enum State {
-    Bounded { frames: Frames, calls: Vec<Box<dyn Sliding>> },
-    Unbounded { peers: bool, calls: Vec<Box<dyn Accumulator>> },
+    emptied: Vec<u32>,
 }
 
 impl Over {
@@ -81,80 +149,42 @@ impl Over {
     /// # Errors
     /// A function that cannot be used with a sliding frame.
     pub fn new(spec: OverSpec) -> Result<Self, OperatorError> {
-        let state = match spec.frame {
-            Frame::Unbounded { peers } => {
-                State::Unbounded { peers, calls: spec.calls.iter().map(|c| accumulator(c, false)).collect::<Result<_, _>>()? }
+        let (mut ranges, mut rows): (Vec<i64>, Vec<u64>) = (Vec::new(), Vec::new());
+        let (mut range_calls, mut row_calls) = (Vec::new(), Vec::new());
+        let mut running = Vec::new();
+        let (mut answers, mut peers_wanted) = (0, false);
+        for (frame, calls) in &spec.frames {
+            let number = match frame {
+                Frame::RangeMs(range) => number_of(&mut ranges, *range),
+                Frame::Rows(before) => number_of(&mut rows, *before),
+                Frame::Unbounded { .. } => 0,
+            };
+            for call in calls {
+                match frame {
+                    Frame::RangeMs(_) => range_calls.push((number, answers, call)),
+                    Frame::Rows(_) => row_calls.push((number, answers, call)),
+                    Frame::Unbounded { peers } => {
+                        peers_wanted |= *peers;
+                        running.push((answers, running::running(call, *peers)?));
+                    }
+                }
+                answers += 1;
             }
-            bounded => {
-                State::Bounded { frames: Frames::new(bounded), calls: spec.calls.iter().map(sliding::sliding).collect::<Result<_, _>>()? }
-            }
-        };
+        }
+        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, group::groups(&range_calls)?)) };
+        let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls)?)) };
         Ok(Over {
+            held: Held::new(spec.input.clone(), spec.time, spec.ties.clone()),
             table: KeyTable::new(spec.key_types.clone())?,
-            state,
-            held: Vec::new(),
-            held_rows: 0,
-            due: Vec::new(),
+            ranges,
+            rows,
+            running,
+            peers: peers_wanted,
+            answers,
             scratch: Slots::default(),
-            watermark: tidemill_block::NO_WATERMARK,
-            late_rows: 0,
+            emptied: Vec::new(),
             spec,
         })
-    }
-
-    fn hold(&mut self, block: Block) {
-        if block.rows() > 0 {
-            self.held_rows += block.rows();
-            self.held.push(block);
-        }
-    }
-
-    /// Moves the held rows that the watermark has passed to `due`, in order of time.
-    fn release(&mut self, watermark: i64) -> Result<(), OperatorError> {
-        if self.held_rows == 0 {
-            return Ok(());
-        }
-        let all = if let [_] = self.held.as_slice() {
-            self.held.pop().expect("one block")
-        } else {
-            let batch = concat_batches(&self.spec.input, self.held.iter().map(|b| &b.batch))?;
-            let arrival = self.held.iter().map(|b| b.arrival_ns).max().unwrap_or(0);
-            self.held.clear();
-            Block::inserts(batch, arrival)
-        };
-        self.held_rows = 0;
-        let times = TimeColumn::of(all.column(self.spec.time))?.all_ms().expect("checked when the block came");
-        let passed = |t: i64| watermark == WATERMARK_END || t <= watermark;
-        let sorted = times.is_sorted();
-        let (ready, rest) = if sorted {
-            let split = times.partition_point(|t| passed(*t));
-            (all.slice(0, split), all.slice(split, all.rows() - split))
-        } else {
-            let mut order: Vec<u32> = (0..times.len() as u32).filter(|r| passed(times[*r as usize])).collect();
-            let rest: Vec<u32> = (0..times.len() as u32).filter(|r| !passed(times[*r as usize])).collect();
-            order.sort_by_key(|r| times[*r as usize]);
-            (all.take(&UInt32Array::from(order))?, all.take(&UInt32Array::from(rest))?)
-        };
-        // A slice would keep the memory of the whole; what stays is usually little.
-        let rest = if sorted && rest.rows() > 0 && rest.rows() < all.rows() {
-            rest.take(&UInt32Array::from_iter_values(0..rest.rows() as u32))?
-        } else {
-            rest
-        };
-        self.hold(rest);
-        let mut at = 0;
-        while at < ready.rows() {
-            let mut rows = BLOCK_ROWS_MAX.min(ready.rows() - at);
-            // Rows of one time are peers and must stay together.
-            let times = TimeColumn::of(ready.column(self.spec.time))?;
-            while at + rows < ready.rows() && times.ms(at + rows) == times.ms(at + rows - 1) {
-                rows += 1;
-            }
-            self.due.push(ready.slice(at, rows));
-            at += rows;
-        }
-        self.due.reverse();
-        Ok(())
     }
 
     fn process(&mut self, block: &Block, out: &mut Output) -> Result<(), OperatorError> {
@@ -162,41 +192,72 @@ impl Over {
         let keys =
             self.spec.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
         self.table.intern(&keys, rows, &mut self.scratch)?;
-        let slots = self.table.capacity();
+        let slots_max = self.table.capacity();
+        let slots = &self.scratch.slots;
         let times = TimeColumn::of(block.column(self.spec.time))?.all_ms().expect("checked when the block came");
-        let inputs = self.spec.calls.iter().map(|c| c.evaluate(block)).collect::<Result<Vec<_>, _>>()?;
-        let mut columns = block.batch.columns().to_vec();
-        match &mut self.state {
-            State::Bounded { frames, calls } => {
-                let plan = frames.plan(&times, &self.scratch.slots, slots);
-                for (call, (values, mask)) in calls.iter_mut().zip(&inputs) {
-                    columns.push(call.run(&plan, slots, values, mask.as_ref())?);
-                }
-                let emptied = frames.emptied(&plan);
-                remove(&mut self.table, calls, &emptied);
-            }
-            State::Unbounded { peers, calls } => {
-                let last = peers.then(|| last_peers(&times, &self.scratch.slots));
-                for (call, (values, mask)) in calls.iter_mut().zip(&inputs) {
-                    call.resize(slots);
-                    let (_, after) = call.update_each(&Rows { slots: &self.scratch.slots, values, kinds: None, mask: mask.as_ref() })?;
-                    columns.push(match &last {
-                        Some(last) => take(&after, last, None)?,
-                        None => after,
-                    });
-                }
+        let mut answers: Vec<Option<ArrayRef>> = vec![None; self.answers];
+        if let Some(ranges) = &mut self.ranges {
+            ranges.run(block, &times, slots, slots_max, &mut answers, &mut self.emptied)?;
+        }
+        if let Some(rows) = &mut self.rows {
+            rows.run(block, slots, slots_max, &mut answers)?;
+        }
+        if !self.running.is_empty() {
+            let last_peers = self.peers.then(|| last_peers(&times, slots));
+            let batch = Batch { block, times: &times, slots, last_peers };
+            for (answer, call) in &mut self.running {
+                call.resize(slots_max);
+                answers[*answer] = Some(call.run(&batch)?);
             }
         }
+        let mut columns = block.batch.columns().to_vec();
+        columns.extend(answers.into_iter().map(|a| a.expect("every call has answered")));
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        out.emit(Block::inserts(RecordBatch::try_new_with_options(self.spec.schema.clone(), columns, &options)?, block.arrival_ns));
+        let batch = RecordBatch::try_new_with_options(self.spec.schema.clone(), columns, &options)?;
+        out.emit(Block::inserts(batch, block.arrival_ns));
+        self.remove_emptied();
         Ok(())
+    }
+
+    /// Forgets keys without rows, unless something is remembered of them for ever.
+    fn remove_emptied(&mut self) {
+        let removable = self.rows.is_none() && self.running.is_empty();
+        for slot in self.emptied.drain(..) {
+            if let Some(ranges) = &mut self.ranges
+                && removable
+            {
+                ranges.clear(slot);
+                self.table.remove(slot);
+            }
+        }
+    }
+
+    fn save_keyed(&self, name: &str, slots: &[u32], values: Vec<ArrayRef>) -> Result<StateTable, OperatorError> {
+        let mut columns = self.table.keys(slots)?;
+        columns.extend(values);
+        Ok(StateTable::keyed(name, slots.iter().map(|s| self.table.hash(*s)).collect(), columns)?)
+    }
+
+    /// All tables of a name as one, without the hash, and the slots of its keys.
+    fn load_keyed(&mut self, tables: &[RecordBatch]) -> Result<Option<(Vec<u32>, Vec<ArrayRef>)>, OperatorError> {
+        let Some(first) = tables.first() else { return Ok(None) };
+        let all = concat_batches(&first.schema(), tables)?;
+        let width = self.spec.keys.len();
+        let columns = &all.columns()[1..];
+        let mut found = Slots::default();
+        self.table.intern(&columns[..width], all.num_rows(), &mut found)?;
+        Ok(Some((found.slots, columns[width..].to_vec())))
     }
 }
 
-fn remove(table: &mut KeyTable, calls: &mut [Box<dyn Sliding>], slots: &[u32]) {
-    for slot in slots {
-        calls.iter_mut().for_each(|c| c.clear(*slot));
-        table.remove(*slot);
+/// The place of a frame in a list, where it is put if it is not there.
+fn number_of<T: PartialEq>(frames: &mut Vec<T>, frame: T) -> usize {
+    match frames.iter().position(|f| *f == frame) {
+        Some(number) => number,
+        None => {
+            frames.push(frame);
+            frames.len() - 1
+        }
     }
 }
 
@@ -217,159 +278,123 @@ fn last_peers(times: &[i64], slots: &[u32]) -> UInt32Array {
     UInt32Array::from(last)
 }
 
+/// The rows that wait as a table of a snapshot.
+fn save_held(held: &Held, keys: &[Expr]) -> Result<Option<StateTable>, OperatorError> {
+    let Some(batch) = held.all()? else { return Ok(None) };
+    let rows = batch.num_rows();
+    let keys = keys.iter().map(|k| Ok(k.evaluate(&batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
+    let mut hashes = Vec::new();
+    hash::rows(&keys, rows, &mut hashes)?;
+    Ok(Some(StateTable::keyed("held", hashes, batch.columns().to_vec())?))
+}
+
+fn unknown(name: &str) -> OperatorError {
+    OperatorError::new(format!("the checkpoint has a state table '{name}' that this version does not know"))
+}
+
 impl Operator for Over {
     fn name(&self) -> &'static str {
         "Over"
     }
 
     fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
-        if block.kinds.is_some() {
-            return Err(OperatorError::new(
-                "OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
-            ));
-        }
-        let times = TimeColumn::of(block.column(self.spec.time))?;
-        let Some(times) = times.all_ms() else {
-            return Err(OperatorError::new(format!(
-                "the column '{}' that orders the rows of an OVER is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
-                self.spec.input.field(self.spec.time).name()
-            )));
-        };
-        let watermark = self.watermark;
-        if block.row_watermarks.is_none() && times.iter().all(|t| *t > watermark) {
-            self.hold(block);
-            return Ok(());
-        }
-        let keep: Vec<u32> = (0..block.rows()).filter(|r| times[*r] > block.row_watermark(*r).max(watermark)).map(|r| r as u32).collect();
-        self.late_rows += (block.rows() - keep.len()) as u64;
-        let kept = block.take(&UInt32Array::from(keep))?;
-        self.hold(kept);
-        Ok(())
+        self.held.take_in(block)
     }
 
     fn on_watermark(&mut self, watermark: i64, out: &mut Output) -> Result<Progress, OperatorError> {
-        if self.due.is_empty() {
-            self.watermark = self.watermark.max(watermark);
-            self.release(watermark)?;
+        if self.held.is_idle() {
+            self.held.release(watermark)?;
         }
-        if let Some(block) = self.due.pop() {
+        if let Some(block) = self.held.next() {
             self.process(&block, out)?;
         }
-        if !self.due.is_empty() {
+        if !self.held.is_idle() {
             return Ok(Progress::More);
         }
-        if let State::Bounded { frames, calls } = &mut self.state
+        if let Some(ranges) = &mut self.ranges
             && watermark != WATERMARK_END
         {
             // Keys that fell silent give their rows back.
-            let plan = frames.expire(watermark);
-            if !plan.is_empty() {
-                for call in calls.iter_mut() {
-                    call.evict(&plan)?;
-                }
-                let emptied = frames.emptied(&plan);
-                remove(&mut self.table, calls, &emptied);
-            }
+            ranges.expire(watermark, &mut self.emptied)?;
+            self.remove_emptied();
         }
         Ok(Progress::Done)
     }
 
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
-        assert!(self.due.is_empty(), "a barrier follows a watermark only when its output has left");
-        let mut tables = Vec::new();
-        if self.held_rows > 0 {
-            let batch = concat_batches(&self.spec.input, self.held.iter().map(|b| &b.batch))?;
-            let rows = batch.num_rows();
-            let keys =
-                self.spec.keys.iter().map(|k| Ok(k.evaluate(&batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
-            let mut hashes = Vec::new();
-            hash::rows(&keys, rows, &mut hashes)?;
-            tables.push(StateTable::keyed("held", hashes, batch.columns().to_vec())?);
+        assert!(self.held.is_idle(), "a barrier follows a watermark only when its output has left");
+        let mut tables: Vec<StateTable> = save_held(&self.held, &self.spec.keys)?.into_iter().collect();
+        if let Some(ranges) = &self.ranges {
+            let (slots, columns) = ranges.save()?;
+            tables.push(self.save_keyed("ranges", &slots, columns)?);
         }
-        match &mut self.state {
-            State::Bounded { frames, calls } => {
-                let live = frames.live();
-                let slots: Vec<u32> = live.iter().map(|l| l.slot).collect();
-                let mut columns = self.table.keys(&slots)?;
-                columns.push(Arc::new(live.iter().map(|l| l.time).collect::<Int64Array>()) as ArrayRef);
-                let ids: Vec<u32> = live.iter().map(|l| l.id).collect();
-                for call in calls {
-                    columns.extend(call.save(&ids)?);
-                }
-                tables.push(StateTable::keyed("rows", slots.iter().map(|s| self.table.hash(*s)).collect(), columns)?);
+        if let Some(rows) = &self.rows {
+            let (slots, columns) = rows.save()?;
+            tables.push(self.save_keyed("rows", &slots, columns)?);
+        }
+        if !self.running.is_empty() {
+            let slots = self.table.slots();
+            let mut columns = Vec::new();
+            for (_, call) in &mut self.running {
+                call.resize(self.table.capacity());
+                columns.extend(call.save(&slots)?);
             }
-            State::Unbounded { calls, .. } => {
-                let slots = self.table.slots();
-                let mut columns = self.table.keys(&slots)?;
-                for call in calls {
-                    columns.extend(call.save(&slots)?);
-                }
-                tables.push(StateTable::keyed("groups", slots.iter().map(|s| self.table.hash(*s)).collect(), columns)?);
-            }
+            tables.push(self.save_keyed("keys", &slots, columns)?);
         }
         Ok(tables)
     }
 
     fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
-        let width = self.spec.keys.len();
-        let mut rows: Vec<RecordBatch> = Vec::new();
+        let (mut ranges, mut rows, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for table in tables {
             match table.name.as_str() {
-                "held" => self.hold(Block::inserts(RecordBatch::try_new(self.spec.input.clone(), table.columns().to_vec())?, 0)),
+                "held" => self.held.restore(table.columns())?,
+                "ranges" => ranges.push(table.batch),
                 "rows" => rows.push(table.batch),
-                "groups" => {
-                    let State::Unbounded { calls, .. } = &mut self.state else { continue };
-                    let (keys, mut rest) = table.columns().split_at(width);
-                    let mut found = Slots::default();
-                    self.table.intern(keys, table.batch.num_rows(), &mut found)?;
-                    for call in calls {
-                        call.resize(self.table.capacity());
-                        let columns = call.save(&[])?.len();
-                        call.load(&found.slots, &rest[..columns])?;
-                        rest = &rest[columns..];
-                    }
-                }
-                other => {
-                    return Err(OperatorError::new(format!("the checkpoint has a state table '{other}' that this version does not know")));
-                }
+                "keys" => keys.push(table.batch),
+                other => return Err(unknown(other)),
             }
         }
-        if let (State::Bounded { frames, calls }, Some(first)) = (&mut self.state, rows.first()) {
+        if self.ranges.is_some() && !ranges.is_empty() {
             // Rows of several former shards are put back in order of time.
-            let all = concat_batches(&first.schema(), &rows)?;
-            let order = {
-                let times = all.column(1 + width).as_primitive::<Int64Type>().values().clone();
-                let mut order: Vec<u32> = (0..times.len() as u32).collect();
+            let width = self.spec.keys.len();
+            let all = concat_batches(&ranges[0].schema(), &ranges)?;
+            let mut order: Vec<u32> = (0..all.num_rows() as u32).collect();
+            {
+                let times = all.column(1 + width).as_primitive::<Int64Type>().values();
                 order.sort_by_key(|r| times[*r as usize]);
-                UInt32Array::from(order)
-            };
-            let all = arrow::compute::take_record_batch(&all, &order)?;
-            let columns = &all.columns()[1..];
-            let mut found = Slots::default();
-            self.table.intern(&columns[..width], all.num_rows(), &mut found)?;
-            let times: &[i64] = columns[width].as_primitive::<Int64Type>().values();
-            let plan: Plan = frames.plan(times, &found.slots, self.table.capacity());
-            assert!(plan.evicted.is_empty(), "rows that were live together stay so");
-            let mut rest = &columns[width + 1..];
-            for call in calls {
-                let columns = call.save(&[])?.len();
-                call.load(&plan, self.table.capacity(), &rest[..columns])?;
-                rest = &rest[columns..];
+            }
+            let all = arrow::compute::take_record_batch(&all, &UInt32Array::from(order))?;
+            if let (Some((slots, columns)), Some(store)) = (self.load_keyed(&[all])?, &mut self.ranges) {
+                let times: &[i64] = columns[0].as_primitive::<Int64Type>().values();
+                store.load(times, &slots, self.table.capacity(), &columns[1..], &mut self.emptied)?;
             }
         }
+        if let (Some((slots, columns)), Some(store)) = (self.load_keyed(&rows)?, &mut self.rows) {
+            store.load(&slots, self.table.capacity(), &columns)?;
+        }
+        if let Some((slots, columns)) = self.load_keyed(&keys)? {
+            let mut rest = columns.as_slice();
+            for (_, call) in &mut self.running {
+                call.resize(self.table.capacity());
+                let width = call.save(&[])?.len();
+                call.load(&slots, &rest[..width])?;
+                rest = &rest[width..];
+            }
+        }
+        self.remove_emptied();
         Ok(())
     }
 
     fn stats(&self) -> OperatorStats {
-        let held: usize = self.held.iter().map(Block::memory).sum();
-        let (entries, state) = match &self.state {
-            State::Bounded { frames, calls } => (frames.rows(), frames.memory() + calls.iter().map(|c| c.memory()).sum::<usize>()),
-            State::Unbounded { calls, .. } => (self.table.len(), calls.iter().map(|c| c.memory()).sum()),
-        };
+        let ranges = self.ranges.as_ref().map_or((0, 0), |r| (r.rows(), r.memory()));
+        let rows = self.rows.as_ref().map_or((0, 0), |r| (r.rows(), r.memory()));
+        let keys = if self.running.is_empty() { 0 } else { self.table.len() };
+        let running: usize = self.running.iter().map(|(_, call)| call.memory()).sum();
         OperatorStats {
-            entries: (entries + self.held_rows) as u64,
-            memory: (held + state + self.table.memory()) as u64,
-            late_rows: self.late_rows,
+            entries: (ranges.0 + rows.0 + keys + self.held.rows()) as u64,
+            memory: (ranges.1 + rows.1 + running + self.held.memory() + self.table.memory()) as u64,
+            late_rows: self.held.late_rows(),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Windows: assigning rows to them, and aggregating in them.
 //!
 //! [`assign`] adds the window columns to rows, [`slices`] aggregates TUMBLE, HOP and CUMULATE by
-//! slices, [`session`] aggregates sessions. [`groups`] is the state they share: keys and
-//! accumulators of one slice.
+//! slices, of which [`hop`] makes overlapping windows, [`session`] aggregates sessions. [`groups`] is
+//! the state they share: keys and accumulators of one slice.
 
 pub mod assign;
 mod groups;
+mod hop;
 pub mod session;
 pub mod slices;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

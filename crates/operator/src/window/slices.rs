@@ -10,6 +10,7 @@ use tidemill_plan::WindowKind;
 use tidemill_state::{Slots, StateTable};
 
 use super::groups::{Groups, Inputs};
+use super::hop::HopWindow;
 use super::{WindowSpec, time_column, times};
 use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Progress};
 
@@ -27,6 +28,8 @@ pub struct SliceAggregate {
     /// Rows that are late for some of their windows and in time for others, by window end: they
     /// must not enter the slice, which the other windows share.
     stragglers: BTreeMap<i64, Groups>,
+    /// HOP: the slices of the last window, merged. Made again from `slices` after a restart.
+    hop: Option<HopWindow>,
     /// CUMULATE: the groups since the start of the window, and the end up to which they reach.
     cumulated: Option<(i64, Groups)>,
     /// End of the last window that was emitted.
@@ -39,7 +42,8 @@ pub struct SliceAggregate {
 }
 
 struct Emitting {
-    groups: Groups,
+    /// What the window holds; `None`: what [`SliceAggregate::hop`] holds.
+    groups: Option<Groups>,
     slots: Vec<u32>,
     at: usize,
     end: i64,
@@ -64,6 +68,7 @@ impl SliceAggregate {
             offset,
             slices: BTreeMap::new(),
             stragglers: BTreeMap::new(),
+            hop: None,
             cumulated: None,
             fired: NO_WATERMARK,
             watermark: NO_WATERMARK,
@@ -201,18 +206,29 @@ impl SliceAggregate {
         }
     }
 
-    /// The groups of the window that ends at `end`, and whether they are needed again.
-    fn close(&mut self, end: i64) -> Result<(Groups, bool), OperatorError> {
-        let (mut groups, keep) = match self.kind {
-            _ if self.attached => (self.slices.remove(&end).map_or_else(|| Groups::new(&self.spec), Ok)?, false),
+    /// The groups of the window that ends at `end`, and whether they are needed again; no groups mean
+    /// those of `hop`.
+    fn close(&mut self, end: i64) -> Result<(Option<Groups>, bool), OperatorError> {
+        let (groups, keep) = match self.kind {
+            _ if self.attached => (self.slices.remove(&end), false),
             WindowKind::Hop { slide, size, .. } => {
-                let mut all = Groups::new(&self.spec)?;
-                for (_, slice) in self.slices.range_mut(end - size + slide..=end) {
-                    all.merge(slice)?;
+                let hop = match &mut self.hop {
+                    Some(hop) => hop,
+                    None => self.hop.insert(HopWindow::new(&self.spec)?),
+                };
+                let first = hop.newest().map_or(i64::MIN, |newest| newest + 1).max(end - size + slide);
+                for (slice_end, slice) in self.slices.range_mut(first..=end) {
+                    hop.include(*slice_end, slice)?;
                 }
-                // The oldest slice has been part of its last window.
-                self.slices = self.slices.split_off(&(end - size + slide + 1));
-                (all, false)
+                self.fired = end;
+                return Ok(match self.stragglers.remove(&end) {
+                    None => (None, false),
+                    Some(mut late) => {
+                        let mut all = hop.copy(&self.spec)?;
+                        all.merge(&mut late)?;
+                        (Some(all), false)
+                    }
+                });
             }
             WindowKind::Cumulate { size, .. } => {
                 let mut all = match self.cumulated.take() {
@@ -222,10 +238,11 @@ impl SliceAggregate {
                 if let Some(mut slice) = self.slices.remove(&end) {
                     all.merge(&mut slice)?;
                 }
-                (all, end < self.cumulate_start(end, size) + size)
+                (Some(all), end < self.cumulate_start(end, size) + size)
             }
-            _ => (self.slices.remove(&end).map_or_else(|| Groups::new(&self.spec), Ok)?, false),
+            _ => (self.slices.remove(&end), false),
         };
+        let mut groups = groups.map_or_else(|| Groups::new(&self.spec), Ok)?;
         self.fired = end;
         if let Some(mut late) = self.stragglers.remove(&end) {
             if keep {
@@ -234,11 +251,23 @@ impl SliceAggregate {
                 with.merge(&mut groups)?;
                 with.merge(&mut late)?;
                 self.cumulated = Some((end, groups));
-                return Ok((with, false));
+                return Ok((Some(with), false));
             }
             groups.merge(&mut late)?;
         }
-        Ok((groups, keep))
+        Ok((Some(groups), keep))
+    }
+
+    /// HOP: forgets the slices for which the window that ends at `end` was the last.
+    fn forget_slices(&mut self, end: i64) -> Result<(), OperatorError> {
+        let (WindowKind::Hop { slide, size, .. }, false) = (self.kind, self.attached) else { return Ok(()) };
+        while let Some(oldest) = self.slices.keys().next().copied().filter(|slice| *slice <= end - size + slide) {
+            if let Some(hop) = &mut self.hop {
+                hop.leave(oldest, &mut self.slices, &self.spec)?;
+            }
+            self.slices.remove(&oldest);
+        }
+        Ok(())
     }
 }
 
@@ -311,14 +340,22 @@ impl Operator for SliceAggregate {
                 return Ok(Progress::Done);
             };
             let (groups, keep) = self.close(end)?;
-            let slots = groups.table.slots();
+            let slots = match (&groups, &self.hop) {
+                (Some(groups), _) => groups.table.slots(),
+                (None, Some(hop)) => hop.slots(),
+                (None, None) => Vec::new(),
+            };
             self.emitting = Some(Emitting { groups, slots, at: 0, end, keep });
         }
         let mut emitting = self.emitting.take().expect("set above");
         let until = (emitting.at + BLOCK_ROWS_MAX).min(emitting.slots.len());
         if emitting.at < until {
             let slots = &emitting.slots[emitting.at..until];
-            let mut columns = emitting.groups.results(slots)?;
+            let mut columns = match (&mut emitting.groups, &mut self.hop) {
+                (Some(groups), _) => groups.results(slots)?,
+                (None, Some(hop)) => hop.results(slots, &self.spec)?,
+                (None, None) => unreachable!("a window is either of its own or a HOP"),
+            };
             let width = columns.len();
             let (start, end) = (self.window_start(emitting.end), emitting.end);
             for (i, ms) in [start, end, end - 1].into_iter().enumerate() {
@@ -329,8 +366,11 @@ impl Operator for SliceAggregate {
         emitting.at = until;
         if until < emitting.slots.len() {
             self.emitting = Some(emitting);
-        } else if emitting.keep {
-            self.cumulated = Some((emitting.end, emitting.groups));
+            return Ok(Progress::More);
+        }
+        self.forget_slices(emitting.end)?;
+        if let (true, Some(groups)) = (emitting.keep, emitting.groups) {
+            self.cumulated = Some((emitting.end, groups));
         }
         Ok(Progress::More)
     }
@@ -394,6 +434,7 @@ impl Operator for SliceAggregate {
     fn stats(&self) -> OperatorStats {
         let all = self.slices.values().chain(self.stragglers.values()).chain(self.cumulated.iter().map(|(_, g)| g));
         let (entries, memory) = all.fold((0, 0), |(n, m), g| (n + g.table.len(), m + g.memory()));
+        let memory = memory + self.hop.as_ref().map_or(0, HopWindow::memory);
         OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: self.late_rows }
     }
 }

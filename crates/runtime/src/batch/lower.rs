@@ -12,6 +12,7 @@ use datafusion_expr::{
 };
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::node::WINDOW_COLUMNS;
+use tidemill_plan::temporal::TemporalJoinNode;
 use tidemill_plan::{WatermarkNode, WindowKind, WindowNode};
 
 use super::table::{ConnectorTable, SourceMetrics};
@@ -46,12 +47,16 @@ fn step(node: &LogicalPlan, metrics: &SourceMetrics) -> Result<Option<LogicalPla
             if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
                 return Ok(Some(node.input.clone()));
             }
+            if let Some(node) = extension.node.as_any().downcast_ref::<TemporalJoinNode>() {
+                return Ok(Some(temporal(node)?));
+            }
             let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() else { return Ok(None) };
             Ok(Some(match node.kind {
                 WindowKind::Session { gap } => session(node, gap)?,
                 kind => windows(node, kind)?,
             }))
         }
+        LogicalPlan::Join(join) => super::set_all::numbered(join),
         _ => Ok(None),
     }
 }
@@ -94,6 +99,22 @@ fn over(
             distinct: false,
         },
     }))
+}
+
+/// A version is valid from its time until that of the next one of its key.
+fn temporal(node: &TemporalJoinNode) -> Result<LogicalPlan, JobError> {
+    use datafusion::functions_aggregate::min_max::min_udaf;
+    let next = || WindowFrameBound::Following(ScalarValue::UInt64(Some(1)));
+    let frame = WindowFrame::new_bounds(WindowFrameUnits::Rows, next(), next());
+    let until = over(min_udaf(), vec![node.version.clone()], node.key.clone(), vec![node.version.clone()], frame).alias("__until");
+    let versions = LogicalPlanBuilder::from(node.right.clone()).window(vec![until])?.build()?;
+    let until = Expr::Column(Column::from_name("__until"));
+    let begun = node.version.clone().lt_eq(node.time.clone());
+    let valid = begun.and(until.clone().is_null().or(node.time.clone().lt(until)));
+    let joined = LogicalPlanBuilder::from(node.left.clone()).join_on(versions, node.join_type, [node.condition.clone().and(valid)])?;
+    let schema = datafusion_expr::UserDefinedLogicalNodeCore::schema(node);
+    let columns: Vec<Expr> = schema.iter().map(|(q, f)| Expr::Column(Column::from((q, f)))).collect();
+    Ok(joined.project(columns)?.build()?)
 }
 
 /// A session begins with a row before which there was silence for more than the gap; a session's

@@ -1,9 +1,11 @@
 //! Bounded jobs on DataFusion's executor.
 //!
-//! [`lower`] replaces our logical nodes by what DataFusion knows, [`table`] lets it read through our
-//! connectors. The same plans, functions and types as in a stream; results are the final ones.
+//! [`lower`] replaces our logical nodes by what DataFusion knows, [`pattern`] runs those that it cannot
+//! replace, [`table`] lets it read through our connectors. The same plans, functions and types as in a stream; results are the final ones.
 
 mod lower;
+mod pattern;
+mod set_all;
 mod table;
 mod window_bound;
 
@@ -18,8 +20,8 @@ use datafusion::prelude::SessionConfig;
 use datafusion_expr::LogicalPlan;
 use futures::StreamExt;
 use tidemill_block::{Block, clock};
-use tidemill_connect::SinkContext;
-use tidemill_plan::Table;
+use tidemill_connect::{ConnectError, SinkContext};
+use tidemill_sql::{InsertPlan, SqlError};
 
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, process_usage};
 use crate::settings::Settings;
@@ -49,7 +51,12 @@ impl BatchRunner {
         // That rule sums in two steps and rounds between them; our sums are exact to the last digit.
         let mut rules = datafusion::optimizer::Optimizer::new().rules;
         rules.retain(|r| r.name() != "single_distinct_aggregation_to_group_by");
-        let state = SessionStateBuilder::new().with_config(config).with_default_features().with_optimizer_rules(rules).build();
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_default_features()
+            .with_optimizer_rules(rules)
+            .with_query_planner(Arc::new(pattern::BatchPlanner { bounds: settings.pattern_bounds() }))
+            .build();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(shards)
             .thread_name("batch")
@@ -97,20 +104,31 @@ impl BatchRunner {
     ///
     /// # Errors
     /// As [`BatchRunner::query`], and what a sink cannot write. A failed insert leaves nothing.
-    pub fn run(&self, name: &str, inserts: &[(Arc<Table>, LogicalPlan)], stop: &Stop) -> Result<Summary, JobError> {
+    pub fn run(&self, name: &str, inserts: &[InsertPlan], stop: &Stop) -> Result<Summary, JobError> {
         let begun = Instant::now();
         let usage = process_usage();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut sinks: Vec<(String, Vec<Arc<NodeMetrics>>)> = Vec::new();
         let mut pending = Vec::new();
         let _guard = self.runtime.enter();
-        for (number, (table, plan)) in inserts.iter().enumerate() {
-            let (sink, _) = connector::sink(table)?;
-            // Two inserts into one table: the second must not clear away what the first prepared.
-            if !inserts[..number].iter().any(|(t, _)| t.name == table.name) {
-                sink.recover(&[], "")?;
+        for (number, insert) in inserts.iter().enumerate() {
+            let table = &insert.table;
+            let (sink, options) = connector::sink(table)?;
+            let failed = |e: ConnectError| JobError::failed(format!("table '{}': {e}", table.name));
+            let others = |some: &[InsertPlan]| some.iter().any(|i| i.table.name == table.name);
+            if insert.overwrite && !sink.replaces() {
+                let why = format!("connector '{}' cannot replace what table '{}' holds; use INSERT INTO", options.connector, table.name);
+                return Err(SqlError::at(insert.span, why).into());
             }
-            let physical = self.physical(plan)?;
+            if insert.overwrite && (others(&inserts[..number]) || others(&inserts[number + 1..])) {
+                let why = format!("another INSERT of this job writes to table '{}' too", table.name);
+                return Err(SqlError::at(insert.span, why).with_help("one INSERT OVERWRITE with UNION ALL writes all rows").into());
+            }
+            // Two inserts into one table: the second must not clear away what the first prepared.
+            if !others(&inserts[..number]) {
+                sink.recover(&[], "").map_err(failed)?;
+            }
+            let physical = self.physical(&insert.plan)?;
             let physical: Arc<dyn ExecutionPlan> = if sink.parallelism() == Some(1) && physical.output_partitioning().partition_count() > 1
             {
                 Arc::new(datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec::new(physical))
@@ -129,7 +147,7 @@ impl BatchRunner {
                     run_id: format!("{started:x}-{:x}-{number}", std::process::id()),
                     cancelled: cancelled.clone(),
                 };
-                let mut writer = sink.writer(context)?;
+                let mut writer = sink.writer(context).map_err(failed)?;
                 let metrics = Arc::new(NodeMetrics::default());
                 parts.push(metrics.clone());
                 let mut stream = physical.execute(partition, self.state.task_ctx())?;
@@ -170,11 +188,12 @@ impl BatchRunner {
                     other => other,
                 });
             }
-            pending.push((sink, prepared));
+            pending.push((insert, sink, prepared));
             sinks.push((format!("Sink {}", table.name), parts));
         }
-        for (sink, prepared) in pending {
-            sink.commit(&prepared)?;
+        for (insert, sink, prepared) in pending {
+            let committed = if insert.overwrite { sink.replace(&prepared) } else { sink.commit(&prepared) };
+            committed.map_err(|e| JobError::failed(format!("committing table '{}': {e}", insert.table.name)))?;
         }
         let (user, sys, peak) = process_usage();
         let elapsed = begun.elapsed().as_secs_f64();
@@ -192,6 +211,7 @@ impl BatchRunner {
             mode: "batch".into(),
             parallelism: self.settings.shards(),
             finished: true,
+            already_finished: false,
             elapsed_s: elapsed,
             user_s: user - usage.0,
             sys_s: sys - usage.1,

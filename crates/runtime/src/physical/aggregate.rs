@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::expr::{AggregateFunction, NullTreatment, WindowFunction, WindowFunctionParams};
@@ -10,6 +11,8 @@ use datafusion_expr::{Expr as Logical, ExprSchemable, WindowFunctionDefinition};
 use datafusion_physical_expr::aggregate::AggregateExprBuilder;
 use tidemill_operator::aggregate::AggregateCall;
 use tidemill_operator::map::Expr;
+use tidemill_operator::over::lead::LeadCall;
+use tidemill_operator::over::{Numbering, OverCall, ValueCall, ValueFunction};
 use tidemill_plan::narrow::narrow_comparisons;
 
 use crate::JobError;
@@ -36,7 +39,15 @@ pub(super) fn call(expression: &Logical, schema: &DFSchema) -> Result<AggregateC
     let Logical::AggregateFunction(AggregateFunction { func, params }) = strip(expression) else {
         return Err(JobError::failed(format!("internal error: {expression} is not an aggregate function")));
     };
-    if !params.order_by.is_empty() {
+    if func.name().starts_with("approx_percentile") || func.name() == "approx_median" {
+        return Err(JobError::usage(format!(
+            "{} is not supported in a stream, because its result depends on how rows were divided into blocks; PERCENTILE(x, p) is exact",
+            func.name().to_uppercase()
+        )));
+    }
+    // WITHIN GROUP (ORDER BY x) names the argument of this one, its order changes nothing.
+    let of_set = func.name() == "percentile_cont" && params.order_by.iter().all(|by| by.asc);
+    if !params.order_by.is_empty() && !of_set {
         return Err(JobError::usage(format!(
             "{expression}: ORDER BY inside an aggregate is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"
         )));
@@ -44,16 +55,98 @@ pub(super) fn call(expression: &Logical, schema: &DFSchema) -> Result<AggregateC
     build(func, &params.args, params.distinct, params.filter.as_deref(), params.null_treatment, expression, schema)
 }
 
-/// The call that a window function over rows is.
-pub(super) fn window_call(function: &WindowFunction, expression: &Logical, schema: &DFSchema) -> Result<AggregateCall, JobError> {
-    let WindowFunctionDefinition::AggregateUDF(func) = &function.fun else {
-        return Err(JobError::usage(format!(
-            "{} OVER is not supported in a stream yet; the aggregates COUNT, SUM, AVG, MIN, MAX are, and SET 'execution.runtime-mode' = 'batch' runs the rest on bounded input",
-            function.fun.name().to_uppercase()
-        )));
-    };
+/// A window function over rows.
+pub(super) enum WindowCall {
+    /// Of rows before.
+    Over(OverCall),
+    /// Of rows after.
+    Lead(LeadCall),
+}
+
+/// The call that a window function over rows is; `output` is its type.
+pub(super) fn window_call(
+    function: &WindowFunction,
+    expression: &Logical,
+    schema: &DFSchema,
+    output: &DataType,
+) -> Result<WindowCall, JobError> {
     let WindowFunctionParams { args, filter, distinct, null_treatment, .. } = &function.params;
-    build(func, args, *distinct, filter.as_deref(), *null_treatment, expression, schema)
+    let ignore_nulls = *null_treatment == Some(NullTreatment::IgnoreNulls);
+    if let WindowFunctionDefinition::AggregateUDF(func) = &function.fun {
+        let call = build(func, args, *distinct, filter.as_deref(), *null_treatment, expression, schema)?;
+        return Ok(WindowCall::Over(OverCall::Aggregate(call)));
+    }
+    let name = function.fun.name().to_lowercase();
+    let upper = name.to_uppercase();
+    let numbering = match name.as_str() {
+        "row_number" => Some(Numbering::RowNumber),
+        "rank" => Some(Numbering::Rank),
+        "dense_rank" => Some(Numbering::DenseRank),
+        _ => None,
+    };
+    if let Some(function) = numbering {
+        return Ok(WindowCall::Over(OverCall::Number { function, data_type: output.clone() }));
+    }
+    if !matches!(name.as_str(), "lag" | "lead" | "first_value" | "last_value" | "nth_value") {
+        return Err(JobError::usage(format!(
+            "{upper} OVER is not supported in a stream, because it depends on rows that are yet to come; ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE and the aggregates are, and SET 'execution.runtime-mode' = 'batch' runs it on bounded input"
+        )));
+    }
+    let Some(first) = args.first() else { return Err(JobError::usage(format!("{upper} takes a value"))) };
+    let argument = bind(first, schema)?;
+    let value = |function: ValueFunction| {
+        Ok(WindowCall::Over(OverCall::Value(ValueCall { function, argument: argument.clone(), data_type: output.clone(), ignore_nulls })))
+    };
+    match name.as_str() {
+        "first_value" => value(ValueFunction::First),
+        "last_value" => value(ValueFunction::Last),
+        "nth_value" => match args.get(1).map(whole_number) {
+            Some(Some(n)) if n > 0 => value(ValueFunction::Nth(n as usize - 1)),
+            _ => Err(JobError::usage(format!("{expression}: the second argument of NTH_VALUE must be a whole number from 1 on"))),
+        },
+        _ => {
+            let offset = match args.get(1) {
+                None => 1,
+                Some(offset) => whole_number(offset)
+                    .ok_or_else(|| JobError::usage(format!("{expression}: the second argument of {upper} must be a whole number")))?,
+            };
+            let default = match args.get(2) {
+                None => None,
+                Some(Logical::Literal(value, _)) if value.is_null() => None,
+                Some(Logical::Literal(value, _)) => Some(value.cast_to(output)?),
+                Some(other) => {
+                    return Err(JobError::usage(format!(
+                        "{other}: the third argument of {upper} must be a constant; COALESCE({upper}(…) OVER …, {other}) gives another value"
+                    )));
+                }
+            };
+            // LAG by a negative number looks ahead.
+            let back = if name == "lag" { offset } else { -offset };
+            if back >= 0 {
+                return value(ValueFunction::Lag { offset: back as usize, default });
+            }
+            if ignore_nulls {
+                return Err(JobError::usage(format!(
+                    "{expression}: IGNORE NULLS is not supported with LEAD in a stream; LAG … IGNORE NULLS is"
+                )));
+            }
+            let offset = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
+            Ok(WindowCall::Lead(LeadCall { offset, argument, data_type: output.clone(), default }))
+        }
+    }
+}
+
+/// A constant whole number.
+fn whole_number(expression: &Logical) -> Option<i64> {
+    match strip(expression) {
+        Logical::Literal(value, _) if value.data_type().is_integer() => match value.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(number)) => number.filter(|n| *n != i64::MIN),
+            _ => None,
+        },
+        Logical::Negative(inner) => whole_number(inner).map(|n| -n),
+        Logical::Cast(cast) => whole_number(&cast.expr),
+        _ => None,
+    }
 }
 
 fn build(
@@ -68,10 +161,8 @@ fn build(
     let bound = bind_all(args, schema)?;
     let argument_types = args.iter().map(|a| a.get_type(schema)).collect::<Result<Vec<_>, _>>()?;
     let arrow = Arc::new(schema.as_arrow().clone());
-    let mut builder = AggregateExprBuilder::new(func.clone(), bound.clone())
-        .schema(arrow)
-        .alias(expression.schema_name().to_string())
-        .with_distinct(distinct);
+    // DISTINCT is the operators' own matter: they tell the function of a value once.
+    let mut builder = AggregateExprBuilder::new(func.clone(), bound.clone()).schema(arrow).alias(expression.schema_name().to_string());
     if null_treatment == Some(NullTreatment::IgnoreNulls) {
         builder = builder.ignore_nulls();
     }

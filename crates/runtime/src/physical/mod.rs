@@ -1,10 +1,12 @@
 //! Physical plans: the graph of operators that workers run.
 //!
-//! [`planner`] makes it from logical plans, [`aggregate`] and [`window`] plan what their names say.
+//! [`planner`] makes it from logical plans, [`aggregate`], [`pattern`] and [`window`] plan what their names
+//! say.
 //! A graph describes operators; each worker makes its own instances.
 
 mod aggregate;
 pub mod explain;
+pub(crate) mod pattern;
 mod planner;
 mod window;
 
@@ -131,3 +133,6 @@ pub struct SinkSpec {
     /// Names of NOT NULL columns, checked before writing.
     pub not_null: Vec<usize>,
 }
+
+#[cfg(test)]
+mod tests;

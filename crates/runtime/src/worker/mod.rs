@@ -17,11 +17,12 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use arrow::array::UInt32Array;
+use datafusion_common::DataFusionError;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
 use tidemill_connect::{SinkContext, Waker};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
-use tidemill_operator::{Operator, Output, Progress};
+use tidemill_operator::{Operator, OperatorError, Output, Progress};
 use tidemill_state::checkpoint::OperatorState;
 use tidemill_state::{StateTable, hash};
 
@@ -323,7 +324,9 @@ impl Worker {
                 self.last_stats_ns = now;
                 self.publish_stats();
             }
-            if !worked {
+            if worked {
+                self.dirty = true;
+            } else {
                 self.rest()?;
             }
         }
@@ -444,7 +447,6 @@ impl Worker {
         }
         self.order = order;
         if polled {
-            self.dirty = true;
             let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
             if clock::now_ns() - self.last_watermark_ns >= interval {
                 self.emit_watermarks()?;
@@ -827,13 +829,9 @@ fn emitted() -> StateTable {
 }
 
 /// Divides rows among shards by the hash of their key.
-fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) -> Result<(), arrow::error::ArrowError> {
+fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) -> Result<(), OperatorError> {
     let rows = block.rows();
-    let columns = keys
-        .iter()
-        .map(|k| k.evaluate(&block.batch)?.into_array(rows))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| arrow::error::ArrowError::ComputeError(e.strip_backtrace()))?;
+    let columns = keys.iter().map(|k| k.evaluate(&block.batch)?.into_array(rows)).collect::<Result<Vec<_>, DataFusionError>>()?;
     let mut hashes = Vec::new();
     hash::rows(&columns, rows, &mut hashes)?;
     let mut picks: Vec<Vec<u32>> = vec![Vec::with_capacity(rows / pending.len() + 16); pending.len()];

@@ -80,7 +80,7 @@ impl SinkTask {
     pub fn open(spec: &SinkSpec, context: SinkContext, metrics: Arc<NodeMetrics>) -> Result<Self, JobError> {
         let writer = SinkWriter {
             table: spec.table.clone(),
-            writer: spec.sink.writer(context)?,
+            writer: spec.sink.writer(context).map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?,
             update_before: spec.sink.wants_update_before(),
             not_null: spec.not_null.clone(),
             metrics,

@@ -11,6 +11,7 @@ use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
 use tidemill_connect::{Polled, Reader, ReaderContext, Rows, Source, Split, Waker};
 use tidemill_operator::map::Expr;
 use tidemill_operator::over::times::TimeColumn;
+use tidemill_plan::message;
 
 use crate::JobError;
 use crate::connector::OnError;
@@ -344,7 +345,7 @@ impl SourceTask {
                     .iter()
                     .map(|e| e.evaluate(&batch)?.into_array(rows))
                     .collect::<Result<Vec<ArrayRef>, _>>()
-                    .map_err(|e| JobError::failed(format!("table '{}': computing a column: {}", self.table, e.strip_backtrace())))?;
+                    .map_err(|e| JobError::failed(format!("table '{}': computing a column: {}", self.table, message::of(&e))))?;
                 let options = RecordBatchOptions::new().with_row_count(Some(rows));
                 RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(JobError::failed)?
             }

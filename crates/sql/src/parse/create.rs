@@ -61,7 +61,7 @@ fn create_table(c: &mut Cursor<'_>, temporary: bool) -> Result<CreateTable, SqlE
             c.here(),
             "DISTRIBUTED BY is not supported: rows are distributed by the keys of the query that reads them",
         )
-        .with_help("leave it out; PARTITIONED BY makes directories of a filesystem table"));
+        .with_help("leave it out"));
     }
     let partitioned_by = if c.accept("PARTITIONED") {
         c.expect("BY")?;

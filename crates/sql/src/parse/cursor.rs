@@ -8,8 +8,8 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
 use super::expression::{accept, is_clause_word, peek_word, split};
-use super::refuse;
 use super::script::Script;
+use super::{match_recognize, refuse};
 use crate::diagnostic::{Span, SqlError};
 use crate::dialect::FlinkDialect;
 
@@ -24,18 +24,23 @@ pub(crate) struct Cursor<'a> {
     pub script: &'a Script<'a>,
     dialect: &'a FlinkDialect,
     range: Range<usize>,
+    /// Places of the parser's tokens that are not in the script, ascending.
+    added: Vec<usize>,
 }
 
 impl<'a> Cursor<'a> {
     /// At the first token of a range.
     pub fn new(script: &'a Script<'a>, dialect: &'a FlinkDialect, range: Range<usize>) -> Self {
-        let parser = Parser::new(dialect).with_tokens_with_locations(script.tokens[range.clone()].to_vec());
-        Cursor { parser, script, dialect, range }
+        let (tokens, added) = match_recognize::mark(&script.tokens[range.clone()]);
+        let parser = Parser::new(dialect).with_tokens_with_locations(tokens);
+        Cursor { parser, script, dialect, range, added }
     }
 
     /// The index in the script of the next token.
     pub fn position(&self) -> usize {
-        (self.range.start + self.parser.index()).min(self.range.end)
+        let read = self.parser.index();
+        let added = self.added.partition_point(|at| *at < read);
+        (self.range.start + read - added).min(self.range.end)
     }
 
     /// The bytes of the next token.

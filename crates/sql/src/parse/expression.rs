@@ -13,6 +13,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span as TokenSpan, Token};
 
+use super::match_recognize::{self, FINAL, RUNNING};
 use crate::dialect::TABLE_ARGUMENT;
 use crate::types::{arrow_type, parse_type};
 
@@ -157,11 +158,37 @@ pub(crate) fn prefix(p: &mut Parser) -> Option<Result<Expr, ParserError>> {
             Some(Err(fail(at, "MAP[…] values are not supported", "use ROW(…), ARRAY[…], or one column per key")))
         }
         keyword if is_clause_word(keyword) => Some(p.expected_ref("an expression", first)),
+        _ if match_recognize::is_mark(word) => Some(match_recognize::clause(p)),
         _ if call && word.value.eq_ignore_ascii_case("JSON_VALUE") => Some(json_value(p)),
         _ if call && (word.value.eq_ignore_ascii_case("TIMESTAMPADD") || word.value.eq_ignore_ascii_case("TIMESTAMPDIFF")) => {
             Some(timestamp_arithmetic(p))
         }
+        _ if SEMANTICS.iter().any(|(written, _)| word.value.eq_ignore_ascii_case(written)) && function_follows(p) => Some(semantics(p)),
         _ => None,
+    }
+}
+
+/// What stands before a function in the measures of MATCH_RECOGNIZE, and the call that it is in the tree.
+const SEMANTICS: &[(&str, &str)] = &[("FINAL", FINAL), ("RUNNING", RUNNING)];
+
+/// Whether behind the next token there is a call, and not an operator and a parenthesis.
+fn function_follows(p: &Parser) -> bool {
+    const OPERATORS: &[&str] = &["DIV", "ILIKE", "NOT", "OVERLAPS", "REGEXP", "RLIKE", "XOR"];
+    let Token::Word(word) = &p.peek_nth_token_ref(1).token else { return false };
+    p.peek_nth_token_ref(2).token == Token::LParen
+        && !is_clause_word(word.keyword)
+        && !OPERATORS.iter().any(|o| word.value.eq_ignore_ascii_case(o))
+}
+
+/// `FINAL f(x)` and `RUNNING f(x)`.
+fn semantics(p: &mut Parser) -> Result<Expr, ParserError> {
+    let first = p.next_token();
+    let written = first.token.to_string();
+    let name = SEMANTICS.iter().find(|(w, _)| written.eq_ignore_ascii_case(w)).map_or(RUNNING, |(_, name)| *name);
+    let of = p.parse_prefix()?;
+    match of {
+        Expr::Function(_) => Ok(call(name, first.span, vec![of])),
+        _ => Err(fail(first.span.start, format!("{written} stands before a function"), "write FINAL LAST(A.price)")),
     }
 }
 
@@ -195,7 +222,7 @@ pub(crate) fn infix(p: &mut Parser, left: &Expr) -> Option<Result<Expr, ParserEr
 }
 
 /// A function call in the tree.
-fn call(name: &str, span: TokenSpan, args: Vec<Expr>) -> Expr {
+pub(super) fn call(name: &str, span: TokenSpan, args: Vec<Expr>) -> Expr {
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident { value: name.to_string(), quote_style: None, span }]),
         uses_odbc_syntax: false,

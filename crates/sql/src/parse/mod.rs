@@ -3,12 +3,13 @@
 //! The script is read into tokens once (`script`); a semicolon ends a statement, except that a
 //! statement set goes on to its END. A statement is read by our own grammar (`create`, `simple`,
 //! this file) over sqlparser's parser (`cursor`), which reads queries and expressions; `expression`
-//! holds what Flink adds to those, `window` decodes the window functions in the tree, `refuse` says
-//! no to what is not run.
+//! holds what Flink adds to those, `match_recognize` reads the clause of that name, `window` decodes
+//! the window functions in the tree, `refuse` says no to what is not run.
 
 mod create;
 mod cursor;
 pub(crate) mod expression;
+pub(crate) mod match_recognize;
 mod refuse;
 mod script;
 mod simple;

@@ -5,7 +5,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select, SetExpr, Spanned, TableFactor, Visit, Visitor,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select, SetExpr, Spanned, TableFactor, TableVersion, Visit,
+    Visitor,
 };
 use sqlparser::tokenizer::{Span as TokenSpan, Token};
 
@@ -16,24 +17,14 @@ use crate::diagnostic::{LineIndex, Span, SqlError};
 
 /// Refuses constructs that begin with this word wherever they stand.
 pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> {
-    let next_is = |token: Token| script.tokens.get(i + 1).is_some_and(|t| t.token == token);
     let span = |n: usize| script.span(i).to(script.span(i + n - 1));
-    if script.words(i, &["MATCH_RECOGNIZE"]) && next_is(Token::LParen) {
-        return Err(SqlError::at(span(1), "MATCH_RECOGNIZE is not supported").with_help(
-            "a join of the table with itself on the key and a range of time finds pairs of events; LAG … OVER sees the row before",
-        ));
-    }
-    if script.words(i, &["FOR", "SYSTEM_TIME"]) {
-        return Err(SqlError::at(span(2), "FOR SYSTEM_TIME AS OF (temporal and lookup joins) is not supported")
-            .with_help("join with a range of time: a.key = b.key AND a.rt BETWEEN b.rt AND b.rt + INTERVAL '1' HOUR"));
-    }
     if script.words(i, &["LATERAL", "TABLE"]) {
         return Err(SqlError::at(span(2), "LATERAL TABLE is not supported: there are no table functions but the windows")
-            .with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+            .with_help("in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
     }
     if script.words(i, &["LATERAL", "VIEW"]) {
         return Err(SqlError::at(span(2), "LATERAL VIEW is not part of Flink SQL")
-            .with_help("CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+            .with_help("in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
     }
     Ok(())
 }
@@ -85,9 +76,13 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
         ("UPDATE" | "DELETE" | "MERGE", _) => (
             1,
             format!("{first} is not supported: a job writes what its query yields"),
-            "INSERT INTO a table with a PRIMARY KEY replaces the rows of a key",
+            "in batch mode INSERT OVERWRITE t SELECT … replaces all rows of a filesystem table by those that shall be there",
         ),
-        ("TRUNCATE", _) => (1, "TRUNCATE is not supported".into(), "INSERT OVERWRITE replaces what a table holds"),
+        ("TRUNCATE", _) => (
+            1,
+            "TRUNCATE is not supported".into(),
+            "in batch mode INSERT OVERWRITE t SELECT * FROM t WHERE FALSE empties a filesystem table",
+        ),
         ("ANALYZE", _) => (1, "ANALYZE is not supported: no statistics are kept".into(), "EXPLAIN shows the plan"),
         ("USE", _) => (1, "USE is not supported: there is one catalog".into(), "name the tables directly"),
         ("LOAD" | "UNLOAD" | "INSTALL", _) => (1, format!("{first} is not supported: everything there is, is loaded"), "leave it out"),
@@ -112,7 +107,7 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
             (3, format!("SHOW CREATE {} is not supported", word(2)), "SHOW CREATE TABLE name, DESCRIBE name")
         }
         ("SHOW", "TABLES" | "CREATE") | ("SHOW", "") => return None,
-        ("SHOW", _) => (2, format!("SHOW {second} is not supported"), "SHOW TABLES, SHOW CREATE TABLE name"),
+        ("SHOW", _) => (2, format!("SHOW {second} is not supported"), "there are SHOW TABLES and SHOW CREATE TABLE name"),
         ("EXPLAIN", "ANALYZE") => (2, "EXPLAIN ANALYZE is not supported".into(), "EXPLAIN shows the plan; a run shows its metrics"),
         ("DESCRIBE" | "DESC", "JOB" | "CATALOG" | "DATABASE" | "FUNCTION" | "MODEL") if script.word(at + 2).is_some() => {
             (2, format!("{first} {second} is not supported"), "DESCRIBE shows the columns of a table or view")
@@ -272,8 +267,12 @@ impl Visitor for Refuser<'_> {
                         "if it is meant as a name, write it in backticks",
                     );
                 }
-                if version.is_some() {
-                    return self.refuse(span, "reading an older version of a table is not supported", "");
+                if version.as_ref().is_some_and(|v| !matches!(v, TableVersion::ForSystemTimeAsOf(_))) {
+                    return self.refuse(
+                        span,
+                        "a version of a table is not chosen like this",
+                        "JOIN t FOR SYSTEM_TIME AS OF a.rt joins each row with the version valid at its time",
+                    );
                 }
                 if sample.is_some() {
                     return self.refuse(span, "TABLESAMPLE is not supported", "WHERE RAND() < 0.1 keeps a tenth of the rows");
@@ -297,7 +296,11 @@ impl Visitor for Refuser<'_> {
                 }
             }
             TableFactor::Function { .. } => {
-                return self.refuse(span, "LATERAL functions are not supported", "CROSS JOIN UNNEST(array) AS t(x) makes rows of an array");
+                return self.refuse(
+                    span,
+                    "LATERAL functions are not supported",
+                    "in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array",
+                );
             }
             TableFactor::UNNEST { with_offset: true, .. } => return self.refuse(span, "UNNEST WITH OFFSET is not supported", ""),
             TableFactor::Derived { sample: Some(_), .. } => {
@@ -310,7 +313,6 @@ impl Visitor for Refuser<'_> {
                     "SUM(x) FILTER (WHERE k = 'a') AS a makes a column of a value",
                 );
             }
-            TableFactor::MatchRecognize { .. } => return self.refuse(span, "MATCH_RECOGNIZE is not supported", ""),
             TableFactor::JsonTable { .. }
             | TableFactor::OpenJsonTable { .. }
             | TableFactor::XmlTable { .. }

@@ -115,17 +115,18 @@ impl Catalog {
             None if self.relations.is_empty() => {
                 error.with_help("create it first: CREATE TABLE …; a file is written in single quotes: 'data.csv'")
             }
-            None => error.with_help(format!("there are {}", listed(self.names()))),
+            None => error.with_help(listed(self.names())),
         }
     }
 }
 
-/// At most a dozen names, with commas.
+/// `there are` and at most a dozen names, with commas.
 pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     match names.len() {
-        0..=12 => names.join(", "),
-        more => format!("{} and {} more", names[..12].join(", "), more - 12),
+        1 => format!("there is only {}", names[0]),
+        0..=12 => format!("there are {}", names.join(", ")),
+        more => format!("there are {} and {} more", names[..12].join(", "), more - 12),
     }
 }
 

@@ -10,6 +10,7 @@ use datafusion_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, Ty
 use datafusion_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 use tidemill_plan::Table;
 use tidemill_plan::catalog::CatalogTable;
+use tidemill_plan::temporal;
 
 use super::catalog::{Catalog, Files, Relation, looks_like_file, strip_defaults};
 use super::functions::Functions;
@@ -72,7 +73,7 @@ impl Context {
         let relations = Relations { catalog, files };
         Context {
             expr_planners: functions.planners(),
-            relation_planners: vec![Arc::new(FromPlanner { relations: relations.clone(), hints, script })],
+            relation_planners: vec![Arc::new(FromPlanner { relations: relations.clone(), hints, functions: functions.clone(), script })],
             relations,
             functions,
             config,
@@ -104,7 +105,7 @@ impl ContextProvider for Context {
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
-        self.functions.scalar(name)
+        if name == temporal::AS_OF { Some(temporal::as_of()) } else { self.functions.scalar(name) }
     }
 
     fn get_higher_order_meta(&self, _name: &str) -> Option<Arc<HigherOrderUDF>> {

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use datafusion_common::{DataFusionError, Diagnostic, SchemaError};
 use sqlparser::ast::{Expr, ObjectName, Query, SelectItem, Visit, Visitor};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
+use tidemill_plan::message::{flink_types, plain};
 
 use super::catalog::{listed, nearest};
 use super::functions::Functions;
@@ -126,7 +127,7 @@ fn in_our_words(text: &str) -> String {
             .or_else(|| rest.split("types '").nth(1).and_then(|t| t.split('\'').next()));
         let name = name.to_ascii_uppercase();
         return match given {
-            Some(given) => format!("{name} does not take {}", flink_words(given)),
+            Some(given) => format!("{name} does not take {}", flink_types(given)),
             None => format!("{name} does not take these arguments"),
         };
     }
@@ -135,11 +136,11 @@ fn in_our_words(text: &str) -> String {
         text = text.strip_prefix(prefix).unwrap_or(text);
     }
     if let Some((left, rest)) = text.strip_prefix("Cannot coerce arithmetic expression ").and_then(|rest| rest.split_once(' ')) {
-        return format!("{} cannot be computed", flink_words(&format!("{left} {}", rest.trim_end_matches(" to valid types"))));
+        return format!("{} cannot be computed", flink_types(&format!("{left} {}", rest.trim_end_matches(" to valid types"))));
     }
     if let Some(rest) = text.strip_prefix("Cannot create filter with non-boolean predicate ") {
         let given = rest.rsplit(' ').next().unwrap_or(rest);
-        return format!("WHERE needs a BOOLEAN, this is {}", flink_words(given));
+        return format!("WHERE needs a BOOLEAN, this is {}", flink_types(given));
     }
     if text.contains("unique expression names") {
         let name = text
@@ -156,48 +157,7 @@ fn in_our_words(text: &str) -> String {
     if text.starts_with("Fail to find the coerced type") {
         return "the arguments have no common type: CAST some of them".into();
     }
-    flink_words(text.trim_end_matches('.'))
-}
-
-/// A text with Flink's names for Arrow's types.
-fn flink_words(text: &str) -> String {
-    const NAMES: &[(&str, &str)] = &[
-        ("Boolean", "BOOLEAN"),
-        ("Utf8View", "STRING"),
-        ("Utf8", "STRING"),
-        ("Binary", "BYTES"),
-        ("Int8", "TINYINT"),
-        ("Int16", "SMALLINT"),
-        ("Int32", "INT"),
-        ("Int64", "BIGINT"),
-        ("Float32", "FLOAT"),
-        ("Float64", "DOUBLE"),
-        ("Date32", "DATE"),
-        ("Time32", "TIME"),
-        ("Decimal128", "DECIMAL"),
-    ];
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        for (arrow, flink) in
-            [("Timestamp(ms, \"UTC\")", "TIMESTAMP_LTZ(3)"), ("Timestamp(ms)", "TIMESTAMP(3)"), ("Interval(MonthDayNano)", "INTERVAL")]
-        {
-            if let Some(behind) = rest.strip_prefix(arrow) {
-                out.push_str(flink);
-                rest = behind;
-            }
-        }
-        let word = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-        let (head, tail) = rest.split_at(word);
-        match NAMES.iter().find(|(arrow, _)| *arrow == head) {
-            Some((_, flink)) => out.push_str(flink),
-            None => out.push_str(head),
-        }
-        let mut chars = tail.chars();
-        out.extend(chars.next());
-        rest = chars.as_str();
-    }
-    out
+    plain(text.trim_end_matches('.'))
 }
 
 /// The error at the bottom, and the diagnostic nearest to it.
@@ -259,7 +219,7 @@ fn schema_error(error: &SchemaError, at: &dyn Fn(&str) -> Option<Span>) -> SqlEr
                 return match nearest(relation, relations.iter().copied()) {
                     Some(near) => error.with_help(format!("did you mean {near}.{}?", field.name)),
                     None if relations.is_empty() => error.with_help(format!("write {} alone", field.name)),
-                    None => error.with_help(format!("in FROM there are {}", listed(relations.into_iter()))),
+                    None => error.with_help(format!("in FROM {}", listed(relations.into_iter()))),
                 };
             }
             column_help(error, &field.name, valid_fields.iter().map(|f| f.name.as_str()))
@@ -282,7 +242,7 @@ pub(crate) fn column_help<'a>(error: SqlError, name: &str, columns: impl Iterato
         Some(near) if near.eq_ignore_ascii_case(name) => error.with_help(format!("names are case-sensitive: there is {near}")),
         Some(near) => error.with_help(format!("did you mean {near}?")),
         None if columns.is_empty() => error.with_help("there are no columns here"),
-        None => error.with_help(format!("there are {}", listed(columns.into_iter()))),
+        None => error.with_help(listed(columns.into_iter())),
     }
 }
 
@@ -301,7 +261,7 @@ fn unknown_function(name: &str, functions: &Functions) -> SqlError {
     }
     let error = SqlError::new(format!("there is no function {upper}"));
     match nearest(name, functions.names()) {
-        Some(near) => error.with_help(format!("did you mean {}? The functions page lists all", near.to_ascii_uppercase())),
-        None => error.with_help("the functions page lists all there are"),
+        Some(near) => error.with_help(format!("did you mean {}? `tidemill reference` lists all", near.to_ascii_uppercase())),
+        None => error.with_help("`tidemill reference` lists all there are"),
     }
 }

@@ -16,7 +16,6 @@ use tidemill_plan::function::{SessionSettings, scalar_functions};
 const AGGREGATE_NAMES: &[(&str, &str)] = &[
     ("approx_count_distinct", "approx_distinct"),
     ("listagg", "string_agg"),
-    ("percentile", "percentile_cont"),
     ("stddev_samp", "stddev"),
     ("variance", "var"),
     ("var_samp", "var"),
@@ -47,8 +46,8 @@ impl Functions {
         }
         let mut aggregate = HashMap::new();
         // Ours come last, so that they win.
-        let exact = tidemill_plan::exact::aggregate_functions();
-        for f in datafusion_functions_aggregate::all_default_aggregate_functions().into_iter().chain(exact) {
+        let ours = tidemill_plan::exact::aggregate_functions().into_iter().chain(tidemill_plan::aggregate::aggregate_functions());
+        for f in datafusion_functions_aggregate::all_default_aggregate_functions().into_iter().chain(ours) {
             for name in f.aliases() {
                 aggregate.insert(name.clone(), f.clone());
             }

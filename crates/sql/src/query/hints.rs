@@ -29,7 +29,7 @@ impl Hints {
                 HintKind::Options(pairs) => options.push((hint.clone(), pairs.clone(), AtomicBool::new(false))),
                 HintKind::StateTtl(_) => {
                     return Err(SqlError::at(hint.span, "the hint STATE_TTL is not supported")
-                        .with_help("SET 'table.exec.state.ttl' = '1 d' bounds the state of the whole job"));
+                        .with_help("SET 'table.exec.state.ttl' = '1 d' holds for all regular joins of the job"));
                 }
                 // They choose between ways to get the same rows.
                 HintKind::Other(_) => {}

@@ -11,6 +11,7 @@ use sqlparser::ast::{
 use super::rewrite_sql::call;
 use crate::diagnostic::{LineIndex, SqlError};
 use crate::dialect::TABLE_ARGUMENT;
+use crate::parse::match_recognize::match_clause;
 
 /// A group window as it is written.
 struct GroupWindow {
@@ -125,6 +126,7 @@ fn wrap_from(select: &mut Select, window: &GroupWindow, keys: &[Expr]) -> Result
             ident.map(|name| TableAlias { explicit: true, name, columns: Vec::new(), at: None })
         }
         TableFactor::Derived { alias: None, .. } => None,
+        TableFactor::TableFunction { alias, .. } if match_clause(relation).is_some() => alias.clone(),
         _ => return Err(SqlError::new(format!("GROUP BY {name} over {relation}")).with_help(help)),
     };
     let session = name == "SESSION";

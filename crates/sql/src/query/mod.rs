@@ -3,8 +3,9 @@
 //! The way of a query: [`rewrite_sql`] turns what Flink writes differently into what DataFusion
 //! knows (with [`legacy_window`] for `GROUP BY TUMBLE(…)` and [`interval`] for intervals); DataFusion
 //! plans it against [`context`], which resolves names ([`catalog`], [`functions`], [`types`]) and calls
-//! [`window`] for what stands in `FROM`; [`rewrite_plan`] gives casts and averages Flink's meaning,
-//! [`unnest`] makes plain plans of `CROSS JOIN UNNEST`.
+//! [`window`] for what stands in `FROM` ([`match_recognize`] for patterns); [`rewrite_plan`] gives casts
+//! and averages Flink's meaning, [`unnest`] makes plain plans of `CROSS JOIN UNNEST`, [`temporal`] sees to
+//! `FOR SYSTEM_TIME AS OF` before and after.
 //! Errors come out through [`error`]. Tables and sinks: [`create`], [`like`], [`insert`], [`show`].
 
 pub(crate) mod catalog;
@@ -17,9 +18,11 @@ pub(crate) mod insert;
 pub(crate) mod interval;
 pub(crate) mod legacy_window;
 pub(crate) mod like;
+pub(crate) mod match_recognize;
 pub(crate) mod rewrite_plan;
 pub(crate) mod rewrite_sql;
 pub(crate) mod show;
+pub(crate) mod temporal;
 #[cfg(test)]
 mod tests;
 pub(crate) mod types;
@@ -115,6 +118,7 @@ impl Planner {
         let context = self.context();
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))
+            .and_then(temporal::plan)
             .and_then(|plan| rewrite_plan::plan(plan, &self.functions))
             .and_then(|plan| self.check_types(plan));
         planned.map_err(|e| error::sql_error(&e, &lines, &self.functions, &error::Words::of_query(query)).or_at(Some(span)))

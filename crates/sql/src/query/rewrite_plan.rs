@@ -208,7 +208,7 @@ fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<Logi
 }
 
 /// The type of the argument, if the expression is an average of whole numbers.
-fn whole_average(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+pub(super) fn whole_average(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     let args = match expr {
         Expr::Alias(alias) => return whole_average(&alias.expr, schema),
         Expr::AggregateFunction(f) if f.func.name() == "avg" => &f.params.args,
@@ -223,7 +223,7 @@ fn whole_average(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
 }
 
 /// The same call of another aggregate.
-fn with_function(expr: &Expr, name: &str, functions: &Functions) -> Expr {
+pub(super) fn with_function(expr: &Expr, name: &str, functions: &Functions) -> Expr {
     let function = || functions.aggregate(name).unwrap_or_else(|| panic!("aggregate {name} is built in"));
     match expr {
         Expr::Alias(alias) => with_function(&alias.expr, name, functions),

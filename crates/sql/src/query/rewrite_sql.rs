@@ -4,15 +4,17 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor, TimezoneInfo, Value,
-    VisitMut, VisitorMut,
+    BinaryOperator, CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor,
+    TimezoneInfo, Value, VisitMut, VisitorMut,
 };
+use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
 
 use super::functions::Functions;
 use super::interval;
 use super::legacy_window;
+use super::temporal;
 use crate::diagnostic::{LineIndex, SqlError};
 use crate::parse::is_table_argument;
 
@@ -53,6 +55,19 @@ impl VisitorMut for Rewriter<'_> {
         ControlFlow::Continue(())
     }
 
+    /// `UNNEST(a) WITH ORDINALITY` unnests the numbers of the elements beside the elements.
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Self::Break> {
+        if let TableFactor::UNNEST { array_exprs, with_ordinality, .. } = factor
+            && *with_ordinality
+            && let [array] = array_exprs.as_slice()
+        {
+            let numbers = call("generate_series", vec![number("1"), call("array_length", vec![array.clone()])]);
+            array_exprs.push(numbers);
+            *with_ordinality = false;
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         match self.expr(expr) {
             Ok(()) => ControlFlow::Continue(()),
@@ -63,6 +78,7 @@ impl VisitorMut for Rewriter<'_> {
 
 impl Rewriter<'_> {
     fn select(&self, select: &mut Select) -> Result<(), SqlError> {
+        temporal::rewrite(select, self.lines)?;
         match &select.group_by {
             GroupByExpr::All(_) => {
                 return Err(SqlError::new("GROUP BY ALL is not part of Flink SQL")
@@ -118,6 +134,7 @@ impl Rewriter<'_> {
                     *precision = Some(digits.clamp(3, 9));
                 }
             }
+            Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) if connects(right) => rebind(expr),
             Expr::Function(function) => self.function(function)?,
             _ => {}
         }
@@ -136,6 +153,13 @@ impl Rewriter<'_> {
         }
         let FunctionArguments::List(list) = &mut function.args else { return Ok(()) };
         match name.as_str() {
+            // NULL is no value of a group, unless it is said to be.
+            "FIRST_VALUE" | "LAST_VALUE"
+                if function.null_treatment.is_none()
+                    && !list.clauses.iter().any(|c| matches!(c, FunctionArgumentClause::IgnoreOrRespectNulls(_))) =>
+            {
+                function.null_treatment = Some(NullTreatment::IgnoreNulls);
+            }
             // LISTAGG's separator is a comma unless given.
             "LISTAGG" if list.args.len() == 1 => list.args.push(plain_arg(text(","))),
             // ROW(a, b): Flink calls its fields EXPR$0 and so on; a cast or a ROW type names them f0.
@@ -152,7 +176,9 @@ impl Rewriter<'_> {
                     .or_at(self.lines.span(span))
                     .with_help("ARRAY_AGG gives an ARRAY"));
             }
-            "GROUP_ID" | "GROUPING_ID" => {
+            // Two names of one function.
+            "GROUPING_ID" => function.name = ObjectName::from(vec![Ident { value: "grouping".into(), quote_style: None, span }]),
+            "GROUP_ID" => {
                 return Err(SqlError::new(format!("{name} is not supported"))
                     .or_at(self.lines.span(span))
                     .with_help("GROUPING(column) tells the sets apart"));
@@ -166,6 +192,31 @@ impl Rewriter<'_> {
         }
         Ok(())
     }
+}
+
+fn connects(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Xor, .. })
+}
+
+/// `a IS DISTINCT FROM b AND c` is read by the parser as `a IS DISTINCT FROM (b AND c)`, without the
+/// parentheses; it means `(a IS DISTINCT FROM b) AND c`.
+fn rebind(expr: &mut Expr) {
+    let (distinct, left, mut right) = match take(expr) {
+        Expr::IsDistinctFrom(left, right) => (true, left, right),
+        Expr::IsNotDistinctFrom(left, right) => (false, left, right),
+        other => {
+            *expr = other;
+            return;
+        }
+    };
+    let mut operand = right.as_mut();
+    while connects(operand) {
+        let Expr::BinaryOp { left, .. } = operand else { break };
+        operand = left;
+    }
+    let second = Box::new(take(operand));
+    *operand = if distinct { Expr::IsDistinctFrom(left, second) } else { Expr::IsNotDistinctFrom(left, second) };
+    *expr = *right;
 }
 
 /// Of distinct rows, only what is selected can be sorted by: an expression of ORDER BY that is selected

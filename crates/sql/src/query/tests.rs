@@ -42,13 +42,19 @@ fn shown(outcome: &Outcome) -> String {
     }
 }
 
+/// The plan of a script.
+#[track_caller]
+pub(super) fn shown_plan(script: &str) -> String {
+    match outcome(&mut session(), script) {
+        Ok(outcome) => shown(&outcome),
+        Err(e) => panic!("{e}"),
+    }
+}
+
 /// The plan of a script must be this, or the first lines of it.
 #[track_caller]
 fn plan(script: &str, expect: &str) {
-    let text = match outcome(&mut session(), script) {
-        Ok(outcome) => shown(&outcome),
-        Err(e) => panic!("{e}"),
-    };
+    let text = shown_plan(script);
     let expect: Vec<&str> = expect.trim().lines().map(str::trim).collect();
     let found: Vec<&str> = text.lines().map(str::trim).take(expect.len()).collect();
     assert!(found == expect, "{script}\n{text}");
@@ -56,7 +62,7 @@ fn plan(script: &str, expect: &str) {
 
 /// The script must fail with this message, pointing at this text, with help that contains this.
 #[track_caller]
-fn fails(script: &str, message: &str, at: &str, help: &str) {
+pub(super) fn fails(script: &str, message: &str, at: &str, help: &str) {
     let mut session = session();
     let error = (|| {
         for statement in session.parse(script)? {
@@ -72,7 +78,7 @@ fn fails(script: &str, message: &str, at: &str, help: &str) {
     let place = error.span.map(|s| s.text(script)).unwrap_or_default();
     assert!(place == at || (at.ends_with('…') && place.starts_with(at.trim_end_matches('…'))), "{script}\npoints at {place:?}\n{error:?}");
     let given = error.help.clone().unwrap_or_default();
-    assert!(if help.is_empty() { given.is_empty() } else { given.contains(help) }, "{script}\n{error:?}");
+    assert!(given.contains(help), "{script}\n{error:?}");
 }
 
 #[test]
@@ -272,11 +278,11 @@ fn errors_of_names() {
     fails("SELECT pric FROM bid", "there is no column pric", "pric", "did you mean price?");
     fails("SELECT BIDDER FROM bid", "there is no column BIDDER", "BIDDER", "case-sensitive");
     fails("SELECT b.pric FROM bid b", "there is no column pric in b", "b.pric", "price");
-    fails("SELECT x.price FROM bid b", "there is no x in FROM", "x.price", "in FROM there are b");
+    fails("SELECT x.price FROM bid b", "there is no x in FROM", "x.price", "in FROM there is only b");
     fails("SELECT price FROM bid JOIN trade ON TRUE", "column price is in more than one table of FROM", "price", "t.price");
     fails("SELECT * FROM bids", "there is no table or view bids", "bids", "did you mean bid?");
     fails("SELECT * FROM x.bid", "there is no catalog or database x", "x.bid", "one catalog");
-    fails("SELECT nosuchthing(1) FROM bid", "there is no function NOSUCHTHING", "nosuchthing", "functions page");
+    fails("SELECT nosuchthing(1) FROM bid", "there is no function NOSUCHTHING", "nosuchthing", "tidemill reference");
     fails("SELECT UPER(bidder) FROM bid", "there is no function UPER", "UPER", "UPPER");
     fails("SELECT LAG(price) FROM bid", "LAG needs a window", "LAG", "OVER");
     fails("SELECT UPPER(bidder) OVER (ORDER BY rt) FROM bid", "UPPER is a function of one row: it has no OVER", "UPPER", "leave");
@@ -360,7 +366,7 @@ fn tables() {
         "1",
         "INTERVAL '5' SECOND",
     );
-    fails("CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)", "table t has no column b for its primary key", "b", "there are a");
+    fails("CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)", "table t has no column b for its primary key", "b", "there is only a");
     fails("CREATE TABLE t (k INT) LIKE two", "the table of LIKE has a physical column k already", "k INT", "leave it out");
     fails(
         "CREATE TABLE t WITH ('path' = '/b') LIKE trade (INCLUDING OPTIONS)",
@@ -479,4 +485,77 @@ fn settings_and_names() {
     fails("DROP VIEW bid", "bid is a table, not a view", "bid", "DROP TABLE bid");
     let Ok(Outcome::Describe(columns)) = outcome(&mut session, "DESCRIBE sink") else { panic!("columns") };
     assert_eq!((columns[0].key, columns[0].nullable, columns[4].extra.as_str()), (true, false, "METADATA VIRTUAL"));
+}
+
+/// Versions of a key by time.
+const RATES: &str =
+    "CREATE TABLE rate (k STRING, r INT, vt TIMESTAMP(3), PRIMARY KEY (k) NOT ENFORCED, WATERMARK FOR vt AS vt) WITH ('connector' = 'x'); ";
+
+#[test]
+fn temporal_joins() {
+    plan(
+        &format!(
+            "{RATES} SELECT t.price, v.r FROM trade t LEFT JOIN rate FOR SYSTEM_TIME AS OF t.ts AS v ON v.k = t.symbol AND v.r > t.size"
+        ),
+        "Projection: t.price, v.r
+         TemporalJoin: Left ON v.k = t.symbol AND v.r > t.size AS OF t.ts IN versions BY v.k FROM v.vt",
+    );
+    // A view that passes key and time on, and one that keeps the newest row of a key.
+    plan(
+        &format!(
+            "{RATES} CREATE VIEW w AS SELECT vt AS since, UPPER(k) AS shown, k AS id FROM rate WHERE k <> 'x';
+             SELECT t.price FROM trade t JOIN w FOR SYSTEM_TIME AS OF t.ts ON t.symbol = w.id"
+        ),
+        "Projection: t.price
+         TemporalJoin: Inner ON t.symbol = w.id AS OF t.ts IN versions BY w.id FROM w.since",
+    );
+    plan(
+        "CREATE VIEW w AS SELECT symbol, price, ts FROM (
+           SELECT symbol, price, ts, ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY ts DESC) AS n FROM trade) WHERE n = 1;
+         SELECT t.size FROM trade t JOIN w FOR SYSTEM_TIME AS OF t.ts AS v ON t.symbol = v.symbol",
+        "Projection: t.size
+         TemporalJoin: Inner ON t.symbol = v.symbol AS OF t.ts IN versions BY v.symbol FROM v.ts
+         SubqueryAlias: t",
+    );
+    let mistake = |query: &str, message: &str, at: &str| fails(&format!("{RATES}{query}"), message, at, "");
+    mistake(
+        "SELECT * FROM rate a JOIN trade FOR SYSTEM_TIME AS OF a.vt AS t ON a.k = t.symbol",
+        "JOIN t FOR SYSTEM_TIME AS OF: t has no PRIMARY KEY … NOT ENFORCED: it says what the rows are versions of",
+        "trade FOR SYSTEM_TIME AS OF a.vt",
+    );
+    mistake(
+        "SELECT * FROM trade t JOIN sink FOR SYSTEM_TIME AS OF t.ts AS s ON t.size = s.k",
+        "JOIN s FOR SYSTEM_TIME AS OF: s has no WATERMARK: the time from which a version is valid must be event time",
+        "sink FOR SYSTEM_TIME AS OF t.ts",
+    );
+    mistake(
+        "SELECT * FROM trade t JOIN rate FOR SYSTEM_TIME AS OF t.ts AS v ON t.size = v.r",
+        "JOIN v FOR SYSTEM_TIME AS OF: the condition must say what the key column v.k is equal to",
+        "rate FOR SYSTEM_TIME AS OF t.ts",
+    );
+    mistake(
+        "SELECT * FROM trade t JOIN (SELECT k FROM rate) v ON t.symbol = v.k JOIN rate FOR SYSTEM_TIME AS OF v.k AS w ON w.k = v.k",
+        "JOIN w FOR SYSTEM_TIME AS OF: the times of both sides must be of one type, but v.k is STRING and w.vt is TIMESTAMP(3)",
+        "rate FOR SYSTEM_TIME AS OF v.k",
+    );
+    mistake(
+        "SELECT * FROM trade t RIGHT JOIN rate FOR SYSTEM_TIME AS OF t.ts AS v ON t.symbol = v.k",
+        "JOIN rate FOR SYSTEM_TIME AS OF: this is an INNER or a LEFT join",
+        "rate FOR SYSTEM_TIME AS OF t.ts",
+    );
+    mistake(
+        "SELECT * FROM trade t JOIN rate FOR SYSTEM_TIME AS OF PROCTIME() AS v ON t.symbol = v.k",
+        "JOIN rate FOR SYSTEM_TIME AS OF: joins at processing time (lookups) are not supported; name an event-time column of the left side",
+        "rate FOR SYSTEM_TIME AS OF PROCTIME…",
+    );
+    mistake(
+        "SELECT * FROM rate FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:00:00'",
+        "rate FOR SYSTEM_TIME AS OF: only the right side of a join can be read as of a time",
+        "rate FOR SYSTEM_TIME AS OF TIMESTAMP…",
+    );
+    mistake(
+        "CREATE VIEW w AS SELECT * FROM rate WHERE r > 3; SELECT * FROM trade t JOIN w FOR SYSTEM_TIME AS OF t.ts AS v ON t.symbol = v.k",
+        "JOIN v FOR SYSTEM_TIME AS OF: v filters its versions by other columns than the key; put the condition into the ON of the join",
+        "w FOR SYSTEM_TIME AS OF t.ts",
+    );
 }

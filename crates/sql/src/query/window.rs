@@ -1,5 +1,5 @@
-//! What stands in `FROM` and DataFusion does not plan: the window functions, files in quotes, tables
-//! with `OPTIONS` hints.
+//! What stands in `FROM` and DataFusion does not plan: the window functions, `MATCH_RECOGNIZE`, files in
+//! quotes, tables with `OPTIONS` hints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,13 @@ use tidemill_plan::{WindowKind, WindowNode};
 use super::catalog::{Relation, last_part, plain_name};
 use super::context::{Relations, table_source};
 use super::error::column_help;
+use super::functions::Functions;
 use super::hints::Hints;
 use super::interval::interval_ms;
-use super::{table_factor, with_options};
+use super::{match_recognize, table_factor, with_options};
 use crate::ast::{self, TableArg, WindowCall};
 use crate::diagnostic::{LineIndex, Span, SqlError};
+use crate::parse::match_recognize::match_clause;
 use crate::parse::window_call;
 use crate::types::flink_type;
 
@@ -27,6 +29,7 @@ use crate::types::flink_type;
 pub(crate) struct FromPlanner {
     pub relations: Relations,
     pub hints: Arc<Hints>,
+    pub functions: Arc<Functions>,
     pub script: Arc<str>,
 }
 
@@ -36,7 +39,7 @@ impl fmt::Debug for FromPlanner {
     }
 }
 
-fn external(error: SqlError) -> DataFusionError {
+pub(super) fn external(error: SqlError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
@@ -51,11 +54,16 @@ impl RelationPlanner for FromPlanner {
             let plan = self.window(call.map_err(external)?, &lines, context)?;
             return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
         }
+        if let Some(clause) = match_clause(&relation) {
+            let alias = if let TableFactor::TableFunction { alias, .. } = relation { alias } else { None };
+            let plan = match_recognize::plan(&clause, context, &self.functions, &lines)?;
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
+        }
         let TableFactor::Table { name, alias, version, .. } = &relation else { return Ok(RelationPlanning::Original(Box::new(relation))) };
         let place = name_place(name, &lines);
         if version.is_some() {
             return Err(external(
-                SqlError::new("FOR SYSTEM_TIME AS OF: temporal joins are not in this version")
+                SqlError::new("a table can be read as of a time only by JOIN t FOR SYSTEM_TIME AS OF a.rt")
                     .or_at(lines.span(relation.span()))
                     .with_help("join with a range of time: a.key = b.key AND a.rt BETWEEN b.rt AND b.rt + INTERVAL '1' HOUR"),
             ));
@@ -130,7 +138,7 @@ impl FromPlanner {
 }
 
 /// The column of a name, and its type.
-fn column(schema: &DFSchema, name: &Ident, lines: &LineIndex<'_>) -> Result<(Expr, DataType)> {
+pub(super) fn column(schema: &DFSchema, name: &Ident, lines: &LineIndex<'_>) -> Result<(Expr, DataType)> {
     match schema.qualified_fields_with_unqualified_name(&name.value).as_slice() {
         [(qualifier, field)] => Ok((Expr::Column(Column::new(qualifier.cloned(), field.name())), field.data_type().clone())),
         [] => {

@@ -36,14 +36,16 @@ const VARIATIONS: &[Variation] = &[
     Variation { name: "batch", arguments: &["--set", "execution.runtime-mode=batch"], resumed: false, batch: true },
 ];
 
-struct Golden {
-    name: String,
-    sql: String,
+/// A golden job as it is written.
+pub struct Golden {
+    pub name: String,
+    pub sql: String,
     /// Final rows of each sink.
     expect: BTreeMap<String, Vec<String>>,
 }
 
-fn jobs() -> Vec<Golden> {
+/// All of them, in order of name.
+pub fn jobs() -> Vec<Golden> {
     let base = root().join("tests/golden");
     let mut found = Vec::new();
     let mut folders = vec![base.clone()];

@@ -1,7 +1,14 @@
 //! The tests of the whole: jobs as users run them.
 
 mod crash;
+mod examples;
 mod failures;
+mod files;
 mod golden;
 mod harness;
+mod nexmark;
 mod oracle;
+mod plans;
+mod soccer;
+mod tree;
+mod usage;

@@ -4,25 +4,28 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion_expr::{Expr as Logical, LogicalPlan};
+use datafusion_expr::LogicalPlan;
 use tidemill_operator::Operator;
 use tidemill_operator::group::GroupAggregate;
 
-use super::{Planner, Rel, Wanted};
+use super::{Planner, Rel, Wanted, grouping};
 use crate::JobError;
 use crate::physical::aggregate::{bind_all, call};
 use crate::physical::window::Windowed;
 use crate::physical::{Factory, Ship};
 
 impl Planner<'_> {
-    pub(super) fn aggregate(&mut self, plan: &LogicalPlan, aggregate: &datafusion_expr::Aggregate, wanted: Wanted) -> Result<Rel, JobError> {
+    pub(super) fn aggregate(
+        &mut self,
+        plan: &LogicalPlan,
+        aggregate: &datafusion_expr::Aggregate,
+        wanted: Wanted,
+    ) -> Result<Rel, JobError> {
         if never_has_rows(&aggregate.input) {
             return self.values(RecordBatch::new_empty(Arc::new(aggregate.schema.as_arrow().clone())));
         }
-        if aggregate.group_expr.iter().any(|e| matches!(e, Logical::GroupingSet(_))) {
-            return Err(JobError::usage(
-                "GROUPING SETS, ROLLUP and CUBE are not supported in a stream yet; write one query for each set and combine them with UNION ALL",
-            ));
+        if let Some(plan) = grouping::rewrite(aggregate)? {
+            return self.rel(&plan, wanted);
         }
         if let Some(windowed) = Windowed::find(&aggregate.input)? {
             let bound: Vec<Option<usize>> = aggregate.group_expr.iter().map(|e| windowed.window_column(e)).collect();

@@ -5,10 +5,17 @@
 //! a file below plans what its name says.
 
 mod aggregate;
+mod grouping;
+mod join;
 mod order;
 mod over;
+mod pattern;
+mod rank;
 mod sink;
 mod source;
+mod temporal;
+mod time_join;
+mod unnest;
 mod values;
 mod window;
 
@@ -22,7 +29,9 @@ use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
 use tidemill_operator::map::{Expr, Map};
 use tidemill_plan::node::as_column;
-use tidemill_plan::{Table, WatermarkNode, WindowKind, WindowNode};
+use tidemill_plan::optimize::set_operation::SetNode;
+use tidemill_plan::temporal::TemporalJoinNode;
+use tidemill_plan::{PatternNode, Table, WatermarkNode, WindowKind, WindowNode};
 use tidemill_state::hash;
 
 use super::aggregate::{bind, bind_all};
@@ -78,6 +87,8 @@ pub struct Planner<'a> {
     sources: HashMap<String, Rel>,
     planned: HashMap<(String, Wanted), Rel>,
     sinks: HashMap<String, usize>,
+    /// `OVER` operators by rows, keys and order, which queries share.
+    overs: HashMap<String, over::SharedOver>,
     /// Looks a dead-letter table up by name.
     tables: &'a dyn Fn(&str) -> Option<Arc<Table>>,
     stateless: bool,
@@ -93,6 +104,7 @@ impl<'a> Planner<'a> {
             sources: HashMap::new(),
             planned: HashMap::new(),
             sinks: HashMap::new(),
+            overs: HashMap::new(),
             tables,
             stateless: true,
         }
@@ -226,7 +238,10 @@ impl<'a> Planner<'a> {
         match plan {
             LogicalPlan::SubqueryAlias(alias) => self.rel(&alias.input, wanted),
             LogicalPlan::Projection(projection) => {
-                let input = self.rel(&projection.input, wanted)?;
+                let input = match self.rank_unseen(projection, wanted)? {
+                    Some(input) => input,
+                    None => self.rel(&projection.input, wanted)?,
+                };
                 let schema = projection.input.schema();
                 let time = projection
                     .expr
@@ -246,6 +261,9 @@ impl<'a> Planner<'a> {
                 Ok(Rel { node, time, window, ..input })
             }
             LogicalPlan::Filter(filter) => {
+                if let Some(rel) = self.rank(plan, filter, wanted)? {
+                    return Ok(rel);
+                }
                 let input = self.rel(&filter.input, wanted)?;
                 let predicate = bind(&filter.predicate, filter.input.schema())?;
                 let factory: Factory = Arc::new(move || Ok(Box::new(Map::filter(predicate.clone())) as Box<dyn Operator>));
@@ -253,12 +271,26 @@ impl<'a> Planner<'a> {
                 let node = self.operator("Filter", String::new(), &input, Ship::Forward, schema, factory)?;
                 Ok(Rel { node, ..input })
             }
+            LogicalPlan::Join(join) => self.join(plan, join, wanted),
             LogicalPlan::Union(union) => self.union(&union.inputs, plan, wanted),
             LogicalPlan::Aggregate(aggregate) => self.aggregate(plan, aggregate, wanted),
             LogicalPlan::Window(window) => self.over(plan, window, wanted),
+            LogicalPlan::Unnest(unnest) => self.unnest(unnest, wanted),
             LogicalPlan::Extension(extension) => {
                 if let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() {
                     return self.window_rows(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<TemporalJoinNode>() {
+                    return self.temporal_join(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<SetNode>() {
+                    return self.set_operation(node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<PatternNode>() {
+                    return self.pattern(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<grouping::ExpandNode>() {
+                    return self.expand(node, wanted);
                 }
                 if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
                     // A condition that can never hold leaves nothing of the table.
@@ -285,9 +317,7 @@ impl<'a> Planner<'a> {
 
 fn unsupported(plan: &LogicalPlan) -> JobError {
     let what = match plan {
-        LogicalPlan::Join(_) => "JOIN",
         LogicalPlan::Subquery(_) => "a correlated subquery",
-        LogicalPlan::Unnest(_) => "UNNEST",
         LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
         other => {
             return JobError::usage(format!(

@@ -1,23 +1,59 @@
 //! Plans `OVER`.
+//!
+//! All frames over the same rows in the same order by the same keys become one operator, whichever
+//! query of the job they stand in: rows are then exchanged, sorted and kept once. Each query picks
+//! its columns from what that operator emits. `LEAD` has an operator of its own, since it waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_common::ScalarValue;
 use datafusion_expr::expr::WindowFunction;
 use datafusion_expr::{Expr as Logical, LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
 use tidemill_operator::map::Expr;
-use tidemill_operator::over::{Frame, Over, OverSpec};
+use tidemill_operator::over::lead::{Lead, LeadCall, LeadSpec};
+use tidemill_operator::over::{Frame, Numbering, Over, OverCall, OverSpec, ValueFunction};
 use tidemill_plan::node::as_column;
 use tidemill_state::hash;
 
 use super::source::interval_ms;
 use super::{Planner, Rel, Wanted};
 use crate::JobError;
-use crate::physical::aggregate::{bind_all, window_call};
-use crate::physical::{Factory, Ship};
+use crate::physical::aggregate::{WindowCall, bind_all, window_call};
+use crate::physical::{Factory, NodeKind, Ship};
+
+/// An `Over` operator of the graph. It gets more frames as long as queries are planned; operators
+/// are made of it afterwards.
+pub(super) struct SharedOver {
+    node: usize,
+    shape: Arc<Mutex<Shape>>,
+    /// For each call its frame, what it computes, and its column.
+    calls: Vec<(Frame, String, usize)>,
+    /// The plans that it computes, for the id of its state.
+    identity: String,
+}
+
+struct Shape {
+    frames: Vec<(Frame, Vec<OverCall>)>,
+    schema: SchemaRef,
+}
+
+/// How the rows of an `OVER` are divided and ordered.
+struct Order {
+    time: usize,
+    ties: Vec<(usize, SortOptions)>,
+    keys: Vec<Expr>,
+    key_types: Vec<DataType>,
+}
+
+impl Order {
+    fn ship(&self) -> Ship {
+        if self.keys.is_empty() { Ship::Single } else { Ship::Hash(self.keys.clone()) }
+    }
+}
 
 impl Planner<'_> {
     pub(super) fn over(&mut self, plan: &LogicalPlan, window: &datafusion_expr::Window, wanted: Wanted) -> Result<Rel, JobError> {
@@ -36,80 +72,256 @@ impl Planner<'_> {
                 other => Err(JobError::failed(format!("internal error: {other} is not a window function"))),
             })
             .collect::<Result<Vec<WindowFunction>, _>>()?;
-        let first = &functions[0].params;
-        let by = first.order_by.first().ok_or_else(|| {
-            JobError::usage(format!("{}: an OVER in a stream needs ORDER BY an event-time column", window.window_expr[0]))
-        })?;
-        let time = as_column(&by.expr)
-            .and_then(|c| schema.index_of_column(c).ok())
-            .filter(|_| by.asc)
-            .ok_or_else(|| JobError::usage(format!("OVER (… ORDER BY {by}): a stream is ordered by an event-time column, ascending; any other order needs SET 'execution.runtime-mode' = 'batch'")))?;
-        self.check_time(&input, time, &window.input, "the ORDER BY of an OVER")?;
-        // The planner puts windows of the same order into one node; each frame needs an operator.
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        for (i, function) in functions.iter().enumerate() {
-            let same = |other: &usize| {
-                let (a, b) = (&functions[*other].params, &function.params);
-                a.partition_by == b.partition_by && a.window_frame == b.window_frame && a.order_by == b.order_by
-            };
-            match groups.iter_mut().find(|g| same(&g[0])) {
-                Some(group) => group.push(i),
-                None => groups.push(vec![i]),
-            }
-        }
         let width = schema.fields().len();
         let all: SchemaRef = Arc::new(window.schema.as_arrow().clone());
+        let mut calls = Vec::with_capacity(functions.len());
+        for (i, function) in functions.iter().enumerate() {
+            let call = window_call(function, &window.window_expr[i], schema, all.field(width + i).data_type())?;
+            let frame = match &call {
+                WindowCall::Over(OverCall::Number { .. }) => Frame::Unbounded { peers: false },
+                WindowCall::Over(OverCall::Value(value)) if matches!(value.function, ValueFunction::Lag { .. }) => {
+                    Frame::Unbounded { peers: false }
+                }
+                WindowCall::Over(_) => frame(&function.params.window_frame)?,
+                WindowCall::Lead(_) => Frame::Rows(0),
+            };
+            calls.push((frame, call));
+        }
+        // Windows of the same keys and order share an operator; LEAD comes last, it delays rows.
+        let mut stages: Vec<Vec<usize>> = Vec::new();
+        let is_lead = |i: usize| matches!(calls[i].1, WindowCall::Lead(_));
+        let mut numbers: Vec<usize> = (0..functions.len()).collect();
+        numbers.sort_by_key(|i| is_lead(*i));
+        for i in numbers {
+            let same = |stage: &&mut Vec<usize>| {
+                let (a, b) = (&functions[stage[0]].params, &functions[i].params);
+                a.partition_by == b.partition_by && a.order_by == b.order_by && is_lead(stage[0]) == is_lead(i)
+            };
+            match stages.iter_mut().find(same) {
+                Some(stage) => stage.push(i),
+                None => stages.push(vec![i]),
+            }
+        }
         let mut rel = input.clone();
-        let mut order: Vec<usize> = Vec::new();
-        for (number, group) in groups.iter().enumerate() {
-            let params = &functions[group[0]].params;
-            let keys = bind_all(&params.partition_by, schema)?;
-            let key_types = keys.iter().map(|k| Ok(k.data_type(schema.as_arrow())?)).collect::<Result<Vec<_>, JobError>>()?;
-            let frame = frame(&params.window_frame)?;
-            let calls =
-                group.iter().map(|i| window_call(&functions[*i], &window.window_expr[*i], schema)).collect::<Result<Vec<_>, _>>()?;
-            let input_schema = self.schema(rel.node);
-            let added = group.iter().map(|i| all.fields()[width + i].clone());
-            let out: SchemaRef = Arc::new(Schema::new(input_schema.fields().iter().cloned().chain(added).collect::<Vec<_>>()));
-            order.extend(group);
-            let ship = if keys.is_empty() { Ship::Single } else { Ship::Hash(keys.clone()) };
-            let single = matches!(ship, Ship::Single);
-            let declared = out.clone();
-            let factory: Factory = Arc::new(move || {
-                let spec = OverSpec {
-                    time,
-                    keys: keys.clone(),
-                    key_types: key_types.clone(),
-                    frame,
-                    calls: calls.clone(),
-                    input: input_schema.clone(),
-                    schema: out.clone(),
-                };
-                Ok(Box::new(Over::new(spec)?) as Box<dyn Operator>)
-            });
-            let id = format!("over{number}:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
-            let node = self.operator("Over", id, &rel, ship, declared, factory)?;
+        // Where the answers of each function stand in the columns of `rel`.
+        let mut places: Vec<usize> = vec![0; functions.len()];
+        let last = stages.len() - 1;
+        for (number, stage) in stages.iter().enumerate() {
+            let order = self.order(&functions[stage[0]], &window.input, &input)?;
+            check_ties(&order, stage.iter().map(|i| &calls[*i]), &functions[stage[0]])?;
+            let single = order.keys.is_empty();
+            let before = self.schema(rel.node);
+            let identity = format!("{number} {}\n", plan.display_indent_schema());
+            let (node, columns): (usize, Vec<usize>) = if is_lead(stage[0]) {
+                let node = self.lead(&rel, order, stage.iter().map(|i| &calls[*i].1), &identity)?;
+                (node, (before.fields().len()..before.fields().len() + stage.len()).collect())
+            } else {
+                let mut wanted = Vec::with_capacity(stage.len());
+                for i in stage {
+                    if let (frame, WindowCall::Over(call)) = &calls[*i] {
+                        wanted.push((*frame, call.clone(), all.field(width + i).data_type().clone()));
+                    }
+                }
+                self.shared_over(&rel, order, wanted, &identity)?
+            };
             rel = Rel { node, time: Vec::new(), updating: false, single, window: None };
+            // Only the columns of this query: the operator may get more.
+            let emitted = self.schema(node);
+            let (picks, declared): (Vec<usize>, SchemaRef) = if number == last {
+                stage.iter().zip(&columns).for_each(|(i, column)| places[*i] = *column);
+                ((0..width).chain(places.iter().copied()).collect(), all.clone())
+            } else {
+                let kept = before.fields().len();
+                stage.iter().enumerate().for_each(|(at, i)| places[*i] = kept + at);
+                let picks: Vec<usize> = (0..kept).chain(columns.iter().copied()).collect();
+                let schema = Arc::new(emitted.project(&picks).map_err(JobError::failed)?);
+                (picks, schema)
+            };
+            let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
+            rel.node = self.map(&rel, None, expressions, declared)?;
         }
-        let mut node = rel.node;
-        let single = rel.single;
-        if groups.len() > 1 {
-            let place = |i: usize| order.iter().position(|o| *o == i).expect("every function is in a group");
-            let picks = (0..width).chain((0..functions.len()).map(|i| width + place(i)));
-            let expressions = picks.zip(all.fields()).map(|(i, f)| Arc::new(BoundColumn::new(f.name(), i)) as Expr).collect();
-            node = self.map(&rel, None, expressions, all)?;
-        }
-        let mut times = input.time.clone();
-        times.resize(window.schema.fields().len(), false);
-        Ok(Rel { node, time: times, updating: false, single, window: None })
+        let mut time = input.time.clone();
+        time.resize(window.schema.fields().len(), false);
+        Ok(Rel { time, ..rel })
     }
+
+    /// The keys and the order of a function's window.
+    fn order(&self, function: &WindowFunction, below: &LogicalPlan, input: &Rel) -> Result<Order, JobError> {
+        let (params, schema) = (&function.params, below.schema());
+        let Some((by, ties)) = params.order_by.split_first() else {
+            return Err(JobError::usage(format!("{} OVER: an OVER in a stream needs ORDER BY an event-time column", name(function))));
+        };
+        let refused = |by: &datafusion_expr::SortExpr| {
+            JobError::usage(format!(
+                "OVER (… ORDER BY {by}): a stream is ordered by an event-time column, ascending; any other order needs SET 'execution.runtime-mode' = 'batch'"
+            ))
+        };
+        let column = |e: &Logical| as_column(e).and_then(|c| schema.index_of_column(c).ok());
+        let time = column(&by.expr).filter(|_| by.asc).ok_or_else(|| refused(by))?;
+        self.check_time(input, time, below, "the ORDER BY of an OVER")?;
+        let ties = ties
+            .iter()
+            .map(|tie| match column(&tie.expr) {
+                Some(index) => Ok((index, SortOptions { descending: !tie.asc, nulls_first: tie.nulls_first })),
+                None => Err(JobError::usage(format!(
+                    "OVER (… ORDER BY {by}, {tie}): behind the event time only columns can stand in a stream; compute it in a view below"
+                ))),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let keys = bind_all(&params.partition_by, schema)?;
+        let key_types = keys.iter().map(|k| Ok(k.data_type(schema.as_arrow())?)).collect::<Result<Vec<_>, JobError>>()?;
+        Ok(Order { time, ties, keys, key_types })
+    }
+
+    /// The operator for these rows in this order, with these calls among its own, and the columns in
+    /// which they are.
+    fn shared_over(
+        &mut self,
+        rel: &Rel,
+        order: Order,
+        wanted: Vec<(Frame, OverCall, DataType)>,
+        identity: &str,
+    ) -> Result<(usize, Vec<usize>), JobError> {
+        let key = format!("{} {} {:?} {:?}", rel.node, order.time, order.ties, order.keys);
+        let input = self.schema(rel.node);
+        let mut shared = self.overs.remove(&key);
+        let (mut frames, mut fields, mut known) = match &shared {
+            Some(shared) => {
+                let shape = shared.shape.lock().expect("no panic while held");
+                (shape.frames.clone(), shape.schema.fields().to_vec(), shared.calls.clone())
+            }
+            None => (Vec::new(), input.fields().to_vec(), Vec::new()),
+        };
+        let mut columns = Vec::with_capacity(wanted.len());
+        for (frame, call, data_type) in wanted {
+            let text = text(&call);
+            if let Some((.., column)) = known.iter().find(|(f, t, _)| *f == frame && *t == text) {
+                columns.push(*column);
+                continue;
+            }
+            columns.push(fields.len());
+            known.push((frame, text, fields.len()));
+            fields.push(Arc::new(Field::new(format!("over{}", fields.len()), data_type, true)));
+            frames.push((frame, vec![call]));
+        }
+        let schema: SchemaRef = Arc::new(Schema::new(fields));
+        let node = match &mut shared {
+            Some(shared) => {
+                *shared.shape.lock().expect("no panic while held") = Shape { frames, schema: schema.clone() };
+                shared.calls = known;
+                shared.identity += identity;
+                let node = &mut self.graph.nodes[shared.node];
+                node.schema = schema;
+                node.id = format!("over:{:016x}", hash::bytes(shared.identity.as_bytes()));
+                if let NodeKind::Operator(factory) = &node.kind {
+                    factory().map_err(|e| JobError::usage(e.to_string()))?;
+                }
+                shared.node
+            }
+            None => {
+                let shape = Arc::new(Mutex::new(Shape { frames, schema: schema.clone() }));
+                let ship = order.ship();
+                let mine = shape.clone();
+                let factory: Factory = Arc::new(move || {
+                    let (frames, schema) = {
+                        let shape = mine.lock().expect("no panic while held");
+                        (shape.frames.clone(), shape.schema.clone())
+                    };
+                    let spec = OverSpec {
+                        time: order.time,
+                        ties: order.ties.clone(),
+                        keys: order.keys.clone(),
+                        key_types: order.key_types.clone(),
+                        frames,
+                        input: input.clone(),
+                        schema,
+                    };
+                    Ok(Box::new(Over::new(spec)?) as Box<dyn Operator>)
+                });
+                let id = format!("over:{:016x}", hash::bytes(identity.as_bytes()));
+                let node = self.operator("Over", id, rel, ship, schema, factory)?;
+                shared = Some(SharedOver { node, shape, calls: known, identity: identity.to_string() });
+                node
+            }
+        };
+        self.overs.extend(shared.map(|shared| (key, shared)));
+        Ok((node, columns))
+    }
+
+    fn lead<'c>(
+        &mut self,
+        rel: &Rel,
+        order: Order,
+        calls: impl Iterator<Item = &'c WindowCall>,
+        identity: &str,
+    ) -> Result<usize, JobError> {
+        let calls: Vec<LeadCall> = calls
+            .filter_map(|call| match call {
+                WindowCall::Lead(lead) => Some(lead.clone()),
+                WindowCall::Over(_) => None,
+            })
+            .collect();
+        let input = self.schema(rel.node);
+        let mut fields = input.fields().to_vec();
+        fields.extend(calls.iter().enumerate().map(|(i, c)| Arc::new(Field::new(format!("lead{i}"), c.data_type.clone(), true))));
+        let schema: SchemaRef = Arc::new(Schema::new(fields));
+        let (ship, declared) = (order.ship(), schema.clone());
+        let factory: Factory = Arc::new(move || {
+            let spec = LeadSpec {
+                time: order.time,
+                ties: order.ties.clone(),
+                keys: order.keys.clone(),
+                key_types: order.key_types.clone(),
+                calls: calls.clone(),
+                input: input.clone(),
+                schema: schema.clone(),
+            };
+            Ok(Box::new(Lead::new(spec)?) as Box<dyn Operator>)
+        });
+        let id = format!("lead:{:016x}", hash::bytes(identity.as_bytes()));
+        self.operator("Lead", id, rel, ship, declared, factory)
+    }
+}
+
+fn name(function: &WindowFunction) -> String {
+    function.fun.name().to_uppercase()
+}
+
+/// What a call computes, so that it is computed once.
+fn text(call: &OverCall) -> String {
+    match call {
+        OverCall::Aggregate(c) => {
+            format!("{} {} {} {:?} {:?}", c.name, c.distinct, c.function.ignore_nulls(), c.arguments, c.filter)
+        }
+        OverCall::Value(c) => format!("{:?} {} {:?}", c.function, c.ignore_nulls, c.argument),
+        OverCall::Number { function, .. } => format!("{function:?}"),
+    }
+}
+
+/// Rows of the same time are peers to RANGE and RANK, whatever columns order them further.
+fn check_ties<'c>(
+    order: &Order,
+    mut calls: impl Iterator<Item = &'c (Frame, WindowCall)>,
+    function: &WindowFunction,
+) -> Result<(), JobError> {
+    let by_row = |(frame, call): &(Frame, WindowCall)| match call {
+        WindowCall::Over(OverCall::Number { function, .. }) => *function == Numbering::RowNumber,
+        _ => matches!(frame, Frame::Rows(_) | Frame::Unbounded { peers: false }),
+    };
+    if order.ties.is_empty() || calls.all(by_row) {
+        return Ok(());
+    }
+    Err(JobError::usage(format!(
+        "{} OVER (… ORDER BY …): in a stream a second column of ORDER BY serves ROW_NUMBER, LAG, LEAD and frames of ROWS only; leave it out, or write ROWS BETWEEN … PRECEDING AND CURRENT ROW",
+        name(function)
+    )))
 }
 
 fn frame(frame: &WindowFrame) -> Result<Frame, JobError> {
     let current = |bound: &WindowFrameBound| matches!(bound, WindowFrameBound::CurrentRow);
     if !current(&frame.end_bound) {
         return Err(JobError::usage(format!(
-            "OVER (… {frame}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch'"
+            "OVER (… {frame}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch', LEAD gives the value of a row that follows"
         )));
     }
     let unsupported = || {
@@ -120,7 +332,9 @@ fn frame(frame: &WindowFrame) -> Result<Frame, JobError> {
     match (&frame.units, &frame.start_bound) {
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: true }),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: false }),
-        (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) => interval_ms(value).map(Frame::RangeMs).ok_or_else(unsupported),
+        (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) => {
+            interval_ms(value).filter(|ms| *ms >= 0).map(Frame::RangeMs).ok_or_else(unsupported)
+        }
         (WindowFrameUnits::Range, bound) if current(bound) => Ok(Frame::RangeMs(0)),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) => match value {
             ScalarValue::UInt64(Some(rows)) => Ok(Frame::Rows(*rows)),

@@ -15,6 +15,7 @@ use tidemill_operator::window::session::SessionAggregate;
 use tidemill_operator::window::slices::SliceAggregate;
 use tidemill_plan::node::as_column;
 use tidemill_plan::{WindowKind, WindowNode};
+use tidemill_sql::types::flink_type;
 use tidemill_state::hash;
 
 use super::{Bounds, Planner, Rel, Wanted};
@@ -186,18 +187,28 @@ impl Planner<'_> {
         let (kind, out) = (node.kind, schema.clone());
         let factory: Factory = Arc::new(move || Ok(Box::new(WindowAssign::new(kind, time_index, out.clone())) as Box<dyn Operator>));
         let mut time = input.time.clone();
+        let window = Some(Bounds { start: time.len(), end: time.len() + 1, kind });
         time.extend([false, false, true]);
         let node = self.operator("WindowAssign", String::new(), &input, Ship::Forward, schema, factory)?;
-        Ok(Rel { node, time, ..input })
+        Ok(Rel { node, time, window, ..input })
     }
 
     pub(super) fn check_time(&self, input: &Rel, column: usize, plan: &LogicalPlan, what: &str) -> Result<(), JobError> {
         if input.time[column] {
             return Ok(());
         }
-        let name = plan.schema().field(column).name();
+        let field = plan.schema().field(column);
+        let (name, data_type) = (field.name(), flink_type(field.data_type()));
+        let (is, advice) = if matches!(field.data_type(), DataType::Timestamp(..)) {
+            (
+                format!("an ordinary {data_type}"),
+                format!("declare WATERMARK FOR {name} in the CREATE TABLE, and pass it on unchanged (not computed or cast)"),
+            )
+        } else {
+            (data_type, "use a TIMESTAMP column with a WATERMARK; TO_TIMESTAMP_LTZ in a computed column makes one of a number".to_string())
+        };
         Err(JobError::usage(format!(
-            "{what} needs event time, but column '{name}' is an ordinary TIMESTAMP here: declare WATERMARK FOR it in the CREATE TABLE, and pass it on unchanged (not computed or cast), or run the job with SET 'execution.runtime-mode' = 'batch'"
+            "{what} needs event time, but column '{name}' is {is} here: {advice}, or run the job with SET 'execution.runtime-mode' = 'batch'"
         )))
     }
 }

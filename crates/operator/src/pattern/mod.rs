@@ -1,0 +1,451 @@
+//! `MATCH_RECOGNIZE`: rows of a partition, in order of event time, matched against a pattern.
+//!
+//! Rows are held until the watermark passes them and are then taken in order of time, a block at a
+//! time: [`masks`] computes for the whole block which pattern variables each row may be mapped to;
+//! rows that can neither begin a match nor matter to a key with partial matches end there. For the
+//! others [`run`] moves the partial matches of their key over the transitions of the [`automaton`].
+//! What partial matches have taken are [`chain`]s of links to rows in a [`column::RowStore`]; conditions
+//! that look back are evaluated by [`navigate`] and [`scalar`]; [`output`] turns matches into rows.
+//!
+//! Partial matches that are over by `WITHIN` end when the watermark says so, without another row. A
+//! snapshot holds the rows that partial matches refer to and where they began, and a restart leads to
+//! the same partial matches again.
+
+mod automaton;
+mod build;
+mod chain;
+mod column;
+mod held;
+mod live;
+mod masks;
+mod navigate;
+mod output;
+mod run;
+mod scalar;
+mod snapshot;
+mod spec;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
+use datafusion_physical_expr::expressions::Column as Bound;
+use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
+use tidemill_plan::pattern::RowsPerMatch;
+use tidemill_state::{KeyTable, Slots, StateTable, hash};
+
+use crate::over::times::TimeColumn;
+use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
+use build::{Built, build};
+use held::Held;
+use live::Live;
+use masks::Masks;
+use run::{Horizon, Key, Machine};
+
+pub use spec::{MatchNavigation, MatchNavigationKind, MatchSymbol, PatternMatchSpec};
+
+/// Finds the matches of a pattern.
+pub struct PatternMatch {
+    spec: PatternMatchSpec,
+    built: Built,
+    masks: Masks,
+    held: Held,
+    /// Rows that the watermark has passed, next to be looked at last.
+    due: Vec<Block>,
+    table: KeyTable,
+    /// By slot.
+    keys: Vec<Key>,
+    live: Live,
+    /// When keys are to be looked at without a row: time (ms) and slot. An entry counts if the key has
+    /// noted the same time.
+    timers: BinaryHeap<Reverse<(i64, u32)>>,
+    /// What holds the watermark back, in the same form.
+    holds: BinaryHeap<Reverse<(i64, u32)>>,
+    /// Slots that changed and have not been settled.
+    touched: Vec<u32>,
+    /// Slots that are left to be ended, last first.
+    ending: Option<Vec<u32>>,
+    watermark: i64,
+    emitted_watermark: i64,
+    late_rows: u64,
+    arrival_ns: u64,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct Scratch {
+    masks: Vec<u64>,
+    hashes: Vec<u64>,
+    slots: Slots,
+    places: Vec<u32>,
+}
+
+/// Heaps are not compacted below so many entries.
+const HEAP_MIN: usize = 1024;
+
+impl PatternMatch {
+    /// An operator for `spec`.
+    ///
+    /// # Errors
+    /// A pattern that is too large, a navigation that is not supported.
+    pub fn new(spec: PatternMatchSpec) -> Result<Self, OperatorError> {
+        let built = build(&spec)?;
+        Ok(PatternMatch {
+            masks: Masks::new(&spec.symbols, spec.input_column),
+            held: Held::new(spec.input.clone(), spec.time, spec.order.clone()),
+            table: KeyTable::new(spec.key_types.clone())?,
+            built,
+            due: Vec::new(),
+            keys: Vec::new(),
+            live: Live::new(),
+            timers: BinaryHeap::new(),
+            holds: BinaryHeap::new(),
+            touched: Vec::new(),
+            ending: None,
+            watermark: NO_WATERMARK,
+            emitted_watermark: NO_WATERMARK,
+            late_rows: 0,
+            arrival_ns: 0,
+            scratch: Scratch::default(),
+            spec,
+        })
+    }
+
+    /// Partial matches that were given up at the bound.
+    pub fn dropped(&self) -> u64 {
+        self.built.machine.dropped
+    }
+
+    fn key_columns(&self, batch: &arrow::array::RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
+        let rows = batch.num_rows();
+        self.spec.keys.iter().map(|k| Ok(k.evaluate(batch)?.into_array(rows)?)).collect()
+    }
+
+    /// The rows of a block that must be looked at, with their keys; [`Scratch::masks`] is computed.
+    fn choose(&mut self, block: &Block) -> Result<(Option<Vec<u32>>, Vec<ArrayRef>), OperatorError> {
+        let mut keys = self.key_columns(&block.batch)?;
+        let rows = block.rows();
+        let masks = &self.scratch.masks;
+        if self.built.every_row {
+            return Ok((None, keys));
+        }
+        let mut chosen: Option<Vec<u32>> = None;
+        if let Some(matters) = self.built.matters {
+            let rows: Vec<u32> = (0..rows as u32).filter(|r| masks[*r as usize] & matters != 0).collect();
+            let indices = UInt32Array::from(rows);
+            keys = keys.iter().map(|k| take(k, &indices, None)).collect::<Result<_, _>>()?;
+            chosen = Some(indices.values().to_vec());
+        }
+        let count = chosen.as_ref().map_or(rows, Vec::len);
+        hash::rows(&keys, count, &mut self.scratch.hashes)?;
+        // A row that begins a match makes its key live for the rows behind it.
+        let (mut picked, mut begun) = (Vec::new(), Vec::new());
+        for (i, &hash) in self.scratch.hashes.iter().enumerate() {
+            let row = chosen.as_ref().map_or(i, |c| c[i] as usize);
+            let begins = masks[row] & self.built.begins != 0;
+            if begins {
+                self.live.add(hash);
+                begun.push(hash);
+            }
+            if begins || self.live.may_be(hash) {
+                picked.push(i as u32);
+            }
+        }
+        begun.into_iter().for_each(|h| self.live.remove(h));
+        if picked.len() < count {
+            let indices = UInt32Array::from(picked);
+            keys = keys.iter().map(|k| take(k, &indices, None)).collect::<Result<_, _>>()?;
+            let rows = indices.values().iter().map(|i| chosen.as_ref().map_or(*i, |c| c[*i as usize]));
+            chosen = Some(rows.collect());
+        }
+        Ok((chosen, keys))
+    }
+
+    /// Takes a block of rows that the watermark has passed, in order of time.
+    fn process(&mut self, block: &Block) -> Result<(), OperatorError> {
+        self.arrival_ns = self.arrival_ns.max(block.arrival_ns);
+        self.built.emitter.arrival_ns = self.arrival_ns;
+        self.masks.compute(block, &mut self.scratch.masks)?;
+        let (chosen, keys) = self.choose(block)?;
+        let count = chosen.as_ref().map_or(block.rows(), Vec::len);
+        if count == 0 {
+            return Ok(());
+        }
+        let Scratch { masks, slots, places, .. } = &mut self.scratch;
+        self.table.intern(&keys, count, slots)?;
+        let times = TimeColumn::of(block.column(self.spec.time))?.all_ms().expect("checked when the block came");
+        match &chosen {
+            None => {
+                let columns = self.built.kept.evaluate(&block.batch, None)?;
+                self.built.machine.rows.add(&times, masks, &columns, places)?;
+            }
+            Some(rows) => {
+                let columns = self.built.kept.evaluate(&block.batch, Some(&UInt32Array::from(rows.clone())))?;
+                let times: Vec<i64> = rows.iter().map(|r| times[*r as usize]).collect();
+                let masks: Vec<u64> = rows.iter().map(|r| masks[*r as usize]).collect();
+                self.built.machine.rows.add(&times, &masks, &columns, places)?;
+            }
+        }
+        if self.keys.len() < self.table.capacity() {
+            self.keys.resize_with(self.table.capacity(), Key::new);
+        }
+        let Built { machine, emitter, .. } = &mut self.built;
+        for (&slot, &place) in slots.slots.iter().zip(places.iter()) {
+            let key = &mut self.keys[slot as usize];
+            if !key.listed {
+                key.listed = true;
+                self.touched.push(slot);
+            }
+            if key.done {
+                machine.rows.release(place);
+                continue;
+            }
+            key.rows.places.push_back(place);
+            machine.advance(key, Horizon::OPEN, emitter)?;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Settles the keys that changed.
+    fn settle(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|slot| self.settle_key(slot));
+        self.touched = touched;
+        if self.live.is_crowded() {
+            let Self { live, keys, table, .. } = self;
+            live.grow(keys.iter().enumerate().filter(|(_, k)| k.counted).map(|(slot, _)| table.hash(slot as u32)));
+        }
+        let bound = HEAP_MIN + 4 * self.keys.len();
+        if self.timers.len() > bound {
+            self.timers = Self::rebuilt(&self.keys, |k| k.timer);
+        }
+        if self.holds.len() > bound {
+            self.holds = Self::rebuilt(&self.keys, |k| k.hold);
+        }
+    }
+
+    /// Notes what a key now waits for, or forgets it if it waits for nothing.
+    fn settle_key(&mut self, slot: u32) {
+        let key = &mut self.keys[slot as usize];
+        key.listed = false;
+        let quiet = key.is_quiet();
+        if quiet == key.counted {
+            key.counted = !quiet;
+            let hash = self.table.hash(slot);
+            if quiet { self.live.remove(hash) } else { self.live.add(hash) }
+        }
+        if quiet {
+            let kept = (self.built.keeps_matched && key.matches > 0) || (self.built.keeps_begun && key.begun);
+            if kept {
+                (key.timer, key.hold) = (i64::MAX, i64::MAX);
+            } else {
+                // The queues of the next key at this slot need not grow anew.
+                let mut fresh = Key::new();
+                std::mem::swap(&mut fresh.rows.places, &mut key.rows.places);
+                std::mem::swap(&mut fresh.attempts, &mut key.attempts);
+                *key = fresh;
+                self.table.remove(slot);
+            }
+            return;
+        }
+        let deadline = self.built.machine.deadline(key);
+        if deadline < key.timer {
+            key.timer = deadline;
+            self.timers.push(Reverse((deadline, slot)));
+        }
+        let hold = self.built.machine.holds_back(key, self.spec.rows != RowsPerMatch::One);
+        if hold < key.hold {
+            key.hold = hold;
+            self.holds.push(Reverse((hold, slot)));
+        }
+    }
+
+    fn rebuilt(keys: &[Key], of: impl Fn(&Key) -> i64) -> BinaryHeap<Reverse<(i64, u32)>> {
+        keys.iter().enumerate().filter(|(_, k)| of(k) != i64::MAX).map(|(slot, k)| Reverse((of(k), slot as u32))).collect()
+    }
+
+    /// Looks at the keys whose time has come; false if there is more to do.
+    fn run_timers(&mut self, watermark: i64) -> Result<bool, OperatorError> {
+        let horizon = Horizon { not_before: watermark.saturating_add(1), ended: false };
+        while let Some(&Reverse((deadline, slot))) = self.timers.peek() {
+            if deadline > horizon.not_before {
+                break;
+            }
+            self.timers.pop();
+            let key = &mut self.keys[slot as usize];
+            if key.timer != deadline {
+                continue;
+            }
+            key.timer = i64::MAX;
+            let mut waits = false;
+            if self.built.machine.deadline(key) <= horizon.not_before {
+                self.built.machine.advance(key, horizon, &mut self.built.emitter)?;
+                // What is not over now waits for a row and not for time.
+                waits = self.built.machine.deadline(key) <= horizon.not_before;
+            }
+            self.settle_key(slot);
+            if waits {
+                self.keys[slot as usize].timer = i64::MAX;
+            }
+            if self.built.emitter.is_full() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the keys, some at a time; false if there is more to do.
+    fn run_end(&mut self) -> Result<bool, OperatorError> {
+        let horizon = Horizon { not_before: i64::MAX, ended: true };
+        if self.ending.is_none() {
+            let mut slots = self.table.slots();
+            slots.reverse();
+            self.ending = Some(slots);
+        }
+        while let Some(slot) = self.ending.as_mut().and_then(Vec::pop) {
+            self.built.machine.advance(&mut self.keys[slot as usize], horizon, &mut self.built.emitter)?;
+            self.settle_key(slot);
+            if self.built.emitter.is_full() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The least time that a key holds the watermark back to.
+    fn held_back(&mut self) -> i64 {
+        let all_rows = self.spec.rows != RowsPerMatch::One;
+        while let Some(&Reverse((noted, slot))) = self.holds.peek() {
+            let key = &mut self.keys[slot as usize];
+            if key.hold == noted {
+                let now = self.built.machine.holds_back(key, all_rows);
+                if now <= noted {
+                    return now;
+                }
+                key.hold = now;
+                self.holds.pop();
+                if now != i64::MAX {
+                    self.holds.push(Reverse((now, slot)));
+                }
+                continue;
+            }
+            self.holds.pop();
+        }
+        i64::MAX
+    }
+}
+
+impl build::Kept {
+    /// The kept columns of a batch, or of the rows at `indices`.
+    fn evaluate(&self, batch: &arrow::array::RecordBatch, indices: Option<&UInt32Array>) -> Result<Vec<ArrayRef>, OperatorError> {
+        let Some(indices) = indices else {
+            let rows = batch.num_rows();
+            return self.expressions.iter().map(|e| Ok(e.evaluate(batch)?.into_array(rows)?)).collect();
+        };
+        let mut taken = None;
+        let mut columns = Vec::with_capacity(self.expressions.len());
+        for expression in &self.expressions {
+            if let Some(column) = expression.downcast_ref::<Bound>() {
+                columns.push(take(batch.column(column.index()), indices, None)?);
+                continue;
+            }
+            if taken.is_none() {
+                taken = Some(arrow::compute::take_record_batch(batch, indices)?);
+            }
+            let rows = taken.as_ref().expect("taken above");
+            columns.push(expression.evaluate(rows)?.into_array(indices.len())?);
+        }
+        Ok(columns)
+    }
+}
+
+impl Operator for PatternMatch {
+    fn name(&self) -> &'static str {
+        "PatternMatch"
+    }
+
+    fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
+        if block.kinds.is_some() {
+            return Err(OperatorError::new(
+                "MATCH_RECOGNIZE needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
+            ));
+        }
+        let times = TimeColumn::of(block.column(self.spec.time))?;
+        let Some(times) = times.all_ms() else {
+            return Err(OperatorError::new(format!(
+                "the column '{}' that orders the rows of a MATCH_RECOGNIZE is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
+                self.spec.input.field(self.spec.time).name()
+            )));
+        };
+        let watermark = self.watermark;
+        if block.row_watermarks.is_none() && times.iter().all(|t| *t > watermark) {
+            return self.held.hold(block);
+        }
+        let keep: Vec<u32> = (0..block.rows()).filter(|r| times[*r] > block.row_watermark(*r).max(watermark)).map(|r| r as u32).collect();
+        self.late_rows += (block.rows() - keep.len()) as u64;
+        let kept = block.take(&UInt32Array::from(keep))?;
+        self.held.hold(kept)
+    }
+
+    fn on_watermark(&mut self, watermark: i64, out: &mut Output) -> Result<Progress, OperatorError> {
+        if self.due.is_empty() && watermark > self.watermark {
+            self.watermark = watermark;
+            self.due = self.held.release(watermark)?;
+            self.due.reverse();
+        }
+        if let Some(block) = self.due.pop() {
+            self.process(&block)?;
+        }
+        let done = match watermark {
+            _ if !self.due.is_empty() => false,
+            WATERMARK_END => self.run_end()?,
+            _ => self.run_timers(watermark)?,
+        };
+        self.built.emitter.finish()?.into_iter().for_each(|b| out.emit(b));
+        if !done {
+            return Ok(Progress::More);
+        }
+        let reached = if watermark == WATERMARK_END { watermark } else { watermark.min(self.held_back().saturating_sub(1)) };
+        self.emitted_watermark = self.emitted_watermark.max(reached);
+        Ok(Progress::Done)
+    }
+
+    fn output_watermark(&self, watermark: i64) -> i64 {
+        watermark.min(self.emitted_watermark)
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
+        assert!(self.due.is_empty(), "a barrier follows a watermark only when its output has left");
+        self.save()
+    }
+
+    fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
+        self.load(tables)
+    }
+
+    fn stats(&self) -> OperatorStats {
+        let machine = &self.built.machine;
+        let partial: usize = self.keys.iter().map(Machine::partial_matches).sum();
+        let heaps = (self.timers.capacity() + self.holds.capacity()) * size_of::<Reverse<(i64, u32)>>();
+        let keys: usize = self.keys.iter().map(Key::memory).sum();
+        OperatorStats {
+            entries: (self.held.rows() + machine.rows.len() + partial) as u64,
+            memory: (self.held.memory()
+                + machine.rows.memory()
+                + machine.chains.memory()
+                + self.built.emitter.memory()
+                + self.table.memory()
+                + self.live.memory()
+                + heaps
+                + keys) as u64,
+            late_rows: self.late_rows,
+        }
+    }
+}

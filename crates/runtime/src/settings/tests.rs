@@ -1,0 +1,27 @@
+//! Tests of what `SET` accepts.
+
+use super::*;
+
+fn of(key: &str, value: &str) -> Result<Settings, String> {
+    Settings::from_map(&BTreeMap::from([(key.to_string(), value.to_string())])).map_err(|e| e.to_string())
+}
+
+#[test]
+fn absurd_values_are_refused() {
+    let cases = [
+        ("parallelism.default", ["0", "-1", "1025", "two"], "expected a whole number from 1 to 1024"),
+        ("block.size", ["0", "-4", "1048577", ""], "expected 'auto' or a number of rows from 1 to 1048576"),
+        ("memory.limit", ["0", "1 kb", "63 mb", "1000"], "expected at least 64 mb"),
+        ("execution.checkpointing.interval", ["0", "0 s", "999 us", "1 ns"], "expected at least 1 ms"),
+    ];
+    for (key, values, why) in cases {
+        for value in values {
+            assert_eq!(of(key, value).unwrap_err(), format!("SET: option '{key}' = '{value}': {why}"));
+        }
+    }
+    assert_eq!(of("parallelism.default", " 1024 ").unwrap().shards(), 1024);
+    assert_eq!(of("block.size", "1048576").unwrap().block_size, BlockSize::Rows(1 << 20));
+    assert_eq!(of("memory.limit", "64 mb").unwrap().memory, Some(ByteSize(64 << 20)));
+    assert_eq!(of("execution.checkpointing.interval", "1").unwrap().checkpoint_interval, Duration::from_millis(1));
+    assert!(of("paralelism.default", "2").unwrap_err().contains("did you mean 'parallelism.default'?"));
+}

@@ -1,0 +1,70 @@
+//! What jobs make of directories of files: rows replaced by `INSERT OVERWRITE`.
+
+use std::path::Path;
+use std::process::Output;
+
+use crate::failures::expect;
+use crate::harness::{Scratch, finish, sink_lines, tidemill};
+
+/// Runs statements over a table `f` of files in the directory `out`.
+fn sql(scratch: &Scratch, statements: &str) -> Output {
+    let table = "CREATE TABLE f (a BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' =";
+    finish(tidemill().arg("sql").arg(format!("{table} '{}'); {statements}", scratch.at("out"))))
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("the directory");
+    let mut names: Vec<String> = entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn overwrite_replaces_all_rows() {
+    let scratch = Scratch::new("overwrite");
+    let out = scratch.path().join("out");
+    expect(&sql(&scratch, "INSERT INTO f VALUES (1), (2);"), 0, &[]);
+    std::fs::write(out.join("more.csv"), "3\n").expect("a file of somebody else's");
+    expect(&sql(&scratch, "INSERT OVERWRITE f SELECT a * 10 FROM f;"), 0, &["3 rows written"]);
+    assert_eq!(sink_lines(&out), ["10", "20", "30"]);
+    // Nothing beside the directory is left.
+    assert_eq!(names(scratch.path()), ["out"]);
+
+    // What fails leaves the old rows.
+    expect(&sql(&scratch, "INSERT OVERWRITE f SELECT a / (a - 20) FROM f;"), 1, &["division by zero"]);
+    assert_eq!(sink_lines(&out), ["10", "20", "30"]);
+    expect(&sql(&scratch, "INSERT OVERWRITE f SELECT a FROM f WHERE a < 30; INSERT INTO f SELECT 40;"), 2, &["writes to table 'f' too"]);
+    assert_eq!(sink_lines(&out), ["10", "20", "30"]);
+
+    expect(&sql(&scratch, "INSERT OVERWRITE f SELECT * FROM f WHERE FALSE;"), 0, &[]);
+    assert_eq!(names(&out), Vec::<String>::new());
+}
+
+#[test]
+fn overwrite_follows_a_link() {
+    let scratch = Scratch::new("overwrite-link");
+    std::fs::create_dir(scratch.path().join("there")).expect("a directory");
+    std::os::unix::fs::symlink(scratch.path().join("there"), scratch.path().join("out")).expect("a link");
+    expect(&sql(&scratch, "INSERT INTO f VALUES (1);"), 0, &[]);
+    expect(&sql(&scratch, "INSERT OVERWRITE f VALUES (2);"), 0, &[]);
+    assert!(scratch.path().join("out").is_symlink());
+    assert_eq!(sink_lines(&scratch.path().join("there")), ["2"]);
+}
+
+#[test]
+fn overwrite_where_it_cannot_be() {
+    let scratch = Scratch::new("overwrite-refused");
+    let print = "CREATE TABLE p (a BIGINT) WITH ('connector' = 'print'); INSERT OVERWRITE p VALUES (1);";
+    expect(&sql(&scratch, print), 2, &["connector 'print' cannot replace", "INSERT INTO"]);
+    let job = scratch.write(
+        "job.sql",
+        "CREATE TABLE t (a BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '3');
+         CREATE TABLE f (a BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 'nowhere');
+         INSERT OVERWRITE f SELECT a FROM t;",
+    );
+    expect(
+        &finish(tidemill().args(["run", &job])),
+        2,
+        &["INSERT OVERWRITE needs batch mode", "SET 'execution.runtime-mode'", "job.sql:3:"],
+    );
+}

@@ -1,0 +1,13 @@
+-- An aggregate over a join.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (city STRING, n BIGINT, total BIGINT)
+WITH ('connector' = 'print');
+
+INSERT INTO `out`
+SELECT c.city, COUNT(*), SUM(o.qty) FROM orders AS o JOIN customers AS c ON o.customer = c.name GROUP BY c.city;

@@ -1,0 +1,13 @@
+-- An inner join: several rows of a key on both sides, keys without a partner, NULL keys.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (customer STRING, id BIGINT, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT o.customer, o.id, c.city, c.credit FROM orders AS o JOIN customers AS c ON o.customer = c.name;

@@ -1,0 +1,13 @@
+-- Conditions on one side only: on the left they choose what may match, not what comes.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (id BIGINT, name STRING)
+WITH ('connector' = 'print');
+
+INSERT INTO `out`
+SELECT o.id, c.name FROM orders AS o LEFT JOIN customers AS c ON o.customer = c.name AND o.qty > 1 AND c.city = 'Rome';

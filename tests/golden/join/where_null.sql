@@ -1,0 +1,13 @@
+-- WHERE … IS NULL on the outer side keeps what has no partner.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (id BIGINT, customer STRING)
+WITH ('connector' = 'print');
+
+INSERT INTO `out`
+SELECT o.id, o.customer FROM orders AS o LEFT JOIN customers AS c ON o.customer = c.name WHERE c.name IS NULL;

@@ -1,0 +1,27 @@
+-- A view that keeps the newest row of a key is a versioned table.
+CREATE TABLE clicks (
+  id BIGINT,
+  ts BIGINT,
+  k BIGINT,
+  s STRING,
+  v BIGINT,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/clicks.csv', 'format' = 'csv');
+
+CREATE TABLE changes (
+  k BIGINT,
+  ts BIGINT,
+  rate DOUBLE,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/rates.csv', 'format' = 'csv');
+
+CREATE VIEW rates AS
+SELECT k, rate, rt FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY rt DESC) AS n FROM changes) WHERE n = 1;
+
+CREATE TABLE `out` (id BIGINT, rate DOUBLE)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT c.id, r.rate FROM clicks AS c JOIN rates FOR SYSTEM_TIME AS OF c.rt AS r ON c.k = r.k;

@@ -1,0 +1,27 @@
+-- NOT EXISTS in the same window: a window anti join.
+CREATE TABLE clicks (
+  id BIGINT,
+  ts BIGINT,
+  k BIGINT,
+  s STRING,
+  v BIGINT,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/clicks.csv', 'format' = 'csv');
+
+CREATE TABLE visits (
+  id BIGINT,
+  ts BIGINT,
+  k BIGINT,
+  s STRING,
+  v BIGINT,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/visits.csv', 'format' = 'csv');
+
+CREATE TABLE `out` (a BIGINT, window_start TIMESTAMP(3))
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT c.id, c.window_start FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rt), INTERVAL '5' SECOND)) AS c
+WHERE NOT EXISTS (SELECT 1 FROM TABLE(TUMBLE(TABLE visits, DESCRIPTOR(rt), INTERVAL '5' SECOND)) AS w WHERE c.k = w.k AND c.window_start = w.window_start AND c.window_end = w.window_end);

@@ -1,0 +1,25 @@
+-- A greedy last variable that every row fits, under WITHIN.
+-- flink: no
+CREATE TABLE steps (
+  id BIGINT,
+  ts BIGINT,
+  k STRING,
+  kind STRING,
+  v INT,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '1' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/steps.csv', 'format' = 'csv');
+
+CREATE TABLE `out` (k STRING, first_id BIGINT, last_id BIGINT, n BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT k, first_id, last_id, n FROM steps
+MATCH_RECOGNIZE (
+  PARTITION BY k ORDER BY rt
+  MEASURES FIRST(id) AS first_id, LAST(id) AS last_id, COUNT(*) AS n
+  ONE ROW PER MATCH
+  AFTER MATCH SKIP PAST LAST ROW
+  PATTERN (A X*) WITHIN INTERVAL '1.5' SECOND
+  DEFINE A AS A.kind = 'a'
+) AS m;

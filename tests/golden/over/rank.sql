@@ -1,0 +1,17 @@
+-- Rows of the same time have the same rank.
+CREATE TABLE ticks (
+  id BIGINT,
+  ts BIGINT,
+  symbol STRING,
+  price DOUBLE,
+  qty BIGINT,
+  rt AS TO_TIMESTAMP_LTZ(ts, 3),
+  WATERMARK FOR rt AS rt - INTERVAL '2' SECOND
+) WITH ('connector' = 'filesystem', 'path' = '${DATA}/ticks.csv', 'format' = 'csv');
+
+CREATE TABLE `out` (id BIGINT, r BIGINT, d BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT id, RANK() OVER w, DENSE_RANK() OVER w FROM ticks
+WINDOW w AS (PARTITION BY symbol ORDER BY rt);

@@ -1,0 +1,13 @@
+-- INTERSECT: rows of both inputs, each once, NULLs being equal.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (name STRING)
+WITH ('connector' = 'filesystem', 'path' = '${OUT}/out', 'format' = 'csv');
+
+INSERT INTO `out`
+SELECT customer FROM orders INTERSECT SELECT name FROM customers;

@@ -1,0 +1,13 @@
+-- A running value in SELECT.
+-- The expectation was computed by DuckDB.
+CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE customers (name STRING, city STRING, credit BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '${DATA}/customers.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
+
+CREATE TABLE `out` (id BIGINT, most BIGINT)
+WITH ('connector' = 'print');
+
+INSERT INTO `out`
+SELECT id, qty * 100 / (SELECT SUM(credit) FROM customers) FROM orders;
