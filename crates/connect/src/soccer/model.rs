@@ -438,7 +438,7 @@ mod tests {
                 continue;
             }
             let between = (x <= 29_898 && x > 22_579 && y <= -33_968) || (x <= 29_880 && x > 22_560 && y >= 33_965);
-            if (x > 29_880 || x < 22_560) && y > -33_968 && y < 33_965 {
+            if !(22_560..=29_880).contains(&x) && y > -33_968 && y < 33_965 {
                 armed[sid as usize] = true;
             } else if between && z < 2_440 && a >= 55_000 && std::mem::take(&mut armed[sid as usize]) {
                 out.push((row as u64, sid));

@@ -285,11 +285,8 @@ impl Join {
                         id = other.next(id);
                     }
                 }
-                _ if kind.side() == Some(input) => {
-                    if kind.shows(matched) {
-                        self.changes.push(adds, row, NO_ROW, matched);
-                    }
-                }
+                _ if kind.side() == Some(input) && !kind.shows(matched) => {}
+                _ if kind.side() == Some(input) => self.changes.push(adds, row, NO_ROW, matched),
                 _ if first || last => {
                     let mut id = other.first(slot);
                     while id != NO_ROW {

@@ -281,7 +281,7 @@ fn arithmetic(operation: Arithmetic, left: DataType, right: &DataType, sides: Bo
         _ => return None,
     };
     // Division by zero is an error with a message: DataFusion's.
-    (!matches!(operation, Arithmetic::Divide)).then(|| (Node::IntArithmetic(operation, bits, sides), left))
+    (!matches!(operation, Arithmetic::Divide)).then_some((Node::IntArithmetic(operation, bits, sides), left))
 }
 
 /// `time ± INTERVAL '…'` with an interval of a fixed length.

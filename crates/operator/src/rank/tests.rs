@@ -123,7 +123,7 @@ fn ranked(rows: &[Row], spec: &RankSpec) -> Vec<(u64, Row)> {
         // Only the key, which is shared, stands before the time.
         Ties::Contents => sorted.sort(),
     }
-    sorted.sort_by(|a, b| b.2.cmp(&a.2));
+    sorted.sort_by_key(|row| std::cmp::Reverse(row.2));
     let (mut number, mut dense) = (0, 0);
     let mut out: Vec<(u64, Row)> = Vec::new();
     for (i, row) in sorted.iter().enumerate() {
