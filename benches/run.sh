@@ -26,3 +26,11 @@ else
 fi
 "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --vary block.size=1,2,4,8,16,32,64,128,256,auto --parallelism 1 --runs "$runs" --out "$out/vwap"
 "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --vary parallelism=1,2 --runs "$runs" --out "$out/vwap-parallel"
+
+# Patterns, sliding windows, Nexmark. Checkpoints are on where a state directory is given.
+"$tidemill" bench benches/jobs/pattern.sql -D ROWS=50000000 --parallelism 1 --runs "$runs" --out "$out/pattern"
+"$tidemill" bench examples/soccer/goals.sql -D ROWS=100000000 --parallelism 1 --runs "$runs" --out "$out/soccer"
+for span in SECOND MINUTE HOUR; do
+  "$tidemill" bench benches/jobs/sliding.sql -D ROWS=100000000 -D SPAN="'1' $span" --memory 12GB --parallelism 1 --runs "$runs" --out "$out/sliding-$span"
+done
+"$tidemill" bench examples/nexmark -D EVENTS=5000000 -D OUT="$work/nexmark" --parallelism 1 --state-dir "$work/state" --runs "$runs" --out "$out/nexmark"

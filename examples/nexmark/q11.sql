@@ -1,8 +1,8 @@
 -- q11: how many bids a person makes without a pause of ten seconds. Session windows.
 
 CREATE TABLE bid (
-  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), extra STRING,
-  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
 ) WITH (
   'connector' = 'nexmark', 'table' = 'bid', 'events.num' = '${EVENTS:-1000000}', 'first-event.rate' = '${RATE:-10000}',
   'out-of-order.max-delay' = '${DELAY:-0 s}', 'seed' = '${SEED:-42}'
@@ -14,5 +14,5 @@ CREATE TABLE nexmark_q11 (
 
 INSERT INTO nexmark_q11
 SELECT bidder, COUNT(*), window_start, window_end
-FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))
 GROUP BY bidder, window_start, window_end;

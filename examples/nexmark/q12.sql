@@ -3,8 +3,8 @@
 -- same each time.
 
 CREATE TABLE bid (
-  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), extra STRING,
-  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
 ) WITH (
   'connector' = 'nexmark', 'table' = 'bid', 'events.num' = '${EVENTS:-1000000}', 'first-event.rate' = '${RATE:-10000}',
   'out-of-order.max-delay' = '${DELAY:-0 s}', 'seed' = '${SEED:-42}'
@@ -16,5 +16,5 @@ CREATE TABLE nexmark_q12 (
 
 INSERT INTO nexmark_q12
 SELECT bidder, COUNT(*), window_start, window_end
-FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))
 GROUP BY bidder, window_start, window_end;

@@ -1,8 +1,8 @@
 -- q15: bids, bidders and auctions of each day, by three ranges of price. Distinct counts with filters, updating.
 
 CREATE TABLE bid (
-  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), extra STRING,
-  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
 ) WITH (
   'connector' = 'nexmark', 'table' = 'bid', 'events.num' = '${EVENTS:-1000000}', 'first-event.rate' = '${RATE:-10000}',
   'out-of-order.max-delay' = '${DELAY:-0 s}', 'seed' = '${SEED:-42}'
@@ -17,7 +17,7 @@ CREATE TABLE nexmark_q15 (
 
 INSERT INTO nexmark_q15
 SELECT
-  DATE_FORMAT(dateTime, 'yyyy-MM-dd'),
+  DATE_FORMAT(`dateTime`, 'yyyy-MM-dd'),
   COUNT(*),
   COUNT(*) FILTER (WHERE price < 10000),
   COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000),
@@ -31,4 +31,4 @@ SELECT
   COUNT(DISTINCT auction) FILTER (WHERE price >= 10000 AND price < 1000000),
   COUNT(DISTINCT auction) FILTER (WHERE price >= 1000000)
 FROM bid
-GROUP BY DATE_FORMAT(dateTime, 'yyyy-MM-dd');
+GROUP BY DATE_FORMAT(`dateTime`, 'yyyy-MM-dd');

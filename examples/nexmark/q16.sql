@@ -1,8 +1,8 @@
 -- q16: the same for each channel and day, with the last minute. Distinct counts over many groups.
 
 CREATE TABLE bid (
-  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), extra STRING,
-  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
 ) WITH (
   'connector' = 'nexmark', 'table' = 'bid', 'events.num' = '${EVENTS:-1000000}', 'first-event.rate' = '${RATE:-10000}',
   'out-of-order.max-delay' = '${DELAY:-0 s}', 'seed' = '${SEED:-42}'
@@ -18,8 +18,8 @@ CREATE TABLE nexmark_q16 (
 INSERT INTO nexmark_q16
 SELECT
   channel,
-  DATE_FORMAT(dateTime, 'yyyy-MM-dd'),
-  MAX(DATE_FORMAT(dateTime, 'HH:mm')),
+  DATE_FORMAT(`dateTime`, 'yyyy-MM-dd'),
+  MAX(DATE_FORMAT(`dateTime`, 'HH:mm')),
   COUNT(*),
   COUNT(*) FILTER (WHERE price < 10000),
   COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000),
@@ -33,4 +33,4 @@ SELECT
   COUNT(DISTINCT auction) FILTER (WHERE price >= 10000 AND price < 1000000),
   COUNT(DISTINCT auction) FILTER (WHERE price >= 1000000)
 FROM bid
-GROUP BY channel, DATE_FORMAT(dateTime, 'yyyy-MM-dd');
+GROUP BY channel, DATE_FORMAT(`dateTime`, 'yyyy-MM-dd');

@@ -2,8 +2,8 @@
 -- the maximum of themselves.
 
 CREATE TABLE bid (
-  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), extra STRING,
-  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+  auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
 ) WITH (
   'connector' = 'nexmark', 'table' = 'bid', 'events.num' = '${EVENTS:-1000000}', 'first-event.rate' = '${RATE:-10000}',
   'out-of-order.max-delay' = '${DELAY:-0 s}', 'seed' = '${SEED:-42}'
@@ -15,7 +15,7 @@ CREATE TABLE nexmark_q5 (
 
 CREATE TEMPORARY VIEW counted AS
 SELECT auction, COUNT(*) AS num, window_start, window_end
-FROM TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+FROM TABLE(HOP(TABLE bid, DESCRIPTOR(`dateTime`), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
 GROUP BY auction, window_start, window_end;
 
 INSERT INTO nexmark_q5

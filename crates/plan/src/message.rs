@@ -96,6 +96,18 @@ fn rephrase(text: &str) -> Option<String> {
     if text == "Scalar subquery returned more than one row" {
         return Some("a subquery that stands for a value gave more than one row; LIMIT 1, or MAX(…), chooses one".into());
     }
+    if text == "unnest() can only be applied to array, struct and null" || text == "unnest() does not support null yet" {
+        return Some("UNNEST takes an ARRAY or a ROW".into());
+    }
+    if text.starts_with("LATERAL syntax is not supported for FULL OUTER and RIGHT") {
+        return Some("a RIGHT or FULL JOIN knows no columns of its left side in its right one; write LEFT JOIN or CROSS JOIN".into());
+    }
+    if let Some((columns, rest)) = text.strip_prefix("Source table contains ").and_then(|rest| rest.split_once(" columns but only "))
+        && let Some(names) = rest.strip_suffix(" names given as column alias")
+    {
+        let s = |count: &str| if count == "1" { "" } else { "s" };
+        return Some(format!("{names} name{} for a table of {columns} column{}", s(names), s(columns)));
+    }
     text.strip_prefix("Physical plan does not support logical expression ").map(|expression| {
         let what = match expression.split(['(', ' ']).next().unwrap_or_default() {
             "InSubquery" => "IN (SELECT …)",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrow::datatypes::TimeUnit;
 use tidemill_block::value;
-use tidemill_format::options::ByteSize;
+use tidemill_format::options::{ByteSize, OptionValue};
 use tidemill_format::{option_enum, options};
 
 use super::model::{Model, Shares};
@@ -117,11 +117,11 @@ impl NexmarkOptions {
         }
         let half_s = self.rate_period.as_secs() / 2;
         if half_s == 0 || self.rate_period > DURATION_MAX {
-            let given = format!("{:?}", self.rate_period);
+            let given = self.rate_period.show().unwrap_or_default();
             return Err(wrong("rate.period", &given, "expected from 2 s to 366 d".to_string()));
         }
         if self.disorder > DURATION_MAX {
-            return Err(wrong("out-of-order.max-delay", &format!("{:?}", self.disorder), "expected at most 366 d".to_string()));
+            return Err(wrong("out-of-order.max-delay", &self.disorder.show().unwrap_or_default(), "expected at most 366 d".to_string()));
         }
         let base_ms = value::parse_timestamp(self.base_time.trim().as_bytes(), TimeUnit::Millisecond)
             .ok_or_else(|| wrong("base-time", &self.base_time, "expected a timestamp such as '2015-07-15 00:00:00'".to_string()))?;

@@ -256,7 +256,7 @@ fn mistakes_are_named() {
     check_error(&bid(), &[("table", "bids")], "'table' = 'bids': expected one of: all, person, auction, bid");
     check_error(&bid(), &[("bid.proportion", "0")], "'bid.proportion' = '0': expected a whole number from 1 to 1000000");
     check_error(&bid(), &[("next-event.rate", "0")], "'next-event.rate' = '0': expected a whole number from 1");
-    check_error(&bid(), &[("rate.period", "1 s")], "'rate.period' = '1s': expected from 2 s");
+    check_error(&bid(), &[("rate.period", "1 s")], "'rate.period' = '1 s': expected from 2 s");
     check_error(&bid(), &[("base-time", "noon")], "'base-time' = 'noon': expected a timestamp");
     check_error(&bid(), &[("auction.avg-size", "2 mb")], "'auction.avg-size' = '2097152': expected at most 1 mb");
     let rows = Schema::new(vec![Field::new("bid", DataType::Struct(bid().fields().clone()), false)]);

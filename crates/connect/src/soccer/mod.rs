@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrow::array::{ArrowPrimitiveType, Float64Array, Int32Array, Int64Array, PrimitiveArray, StringArray};
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType};
 use tidemill_block::value;
-use tidemill_format::options::{OptionSet, RawOptions};
+use tidemill_format::options::{OptionSet, OptionValue, RawOptions};
 use tidemill_format::types::type_name;
 use tidemill_format::{option_enum, options};
 
@@ -122,7 +122,7 @@ impl SoccerOptions {
         let whole = self.interval.subsec_nanos() == 0 && interval_s.is_multiple_of(STEP_S);
         if !whole || !(least..=INTERVAL_S_MAX).contains(&interval_s) {
             let why = format!("expected an even number of seconds from {least} to {INTERVAL_S_MAX}");
-            return wrong("goals.interval", format!("{:?}", self.interval), why);
+            return wrong("goals.interval", self.interval.show().unwrap_or_default(), why);
         }
         let Some(base_ms) = value::parse_timestamp(self.base_time.trim().as_bytes(), TimeUnit::Millisecond) else {
             return wrong("base-time", self.base_time.clone(), "expected a timestamp such as '2013-06-29 15:00:00'".to_string());

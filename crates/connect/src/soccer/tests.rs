@@ -114,6 +114,6 @@ fn mistakes_are_named() {
     check_error(&x, &[("table", "goals")], "'table' = 'goals' has no column 'x' of type INT; it has: time");
     check_error(&x, &[("balls.rate", "300")], "'balls.rate' = '300': expected a multiple of 'players.rate', which is 200");
     check_error(&x, &[("players.rate", "0")], "'players.rate' = '0': expected a whole number from 1");
-    check_error(&x, &[("goals.interval", "21 s")], "'goals.interval' = '21s': expected an even number of seconds from 20");
+    check_error(&x, &[("goals.interval", "21 s")], "'goals.interval' = '21 s': expected an even number of seconds from 20");
     check_error(&x, &[("base-time", "noon")], "'base-time' = 'noon': expected a timestamp");
 }

@@ -39,18 +39,13 @@ impl Held {
     /// # Errors
     /// A time column that is not a timestamp.
     pub fn hold(&mut self, block: Block) -> Result<(), OperatorError> {
-        let place = self.blocks.len();
-        self.hold_at(place, block)
-    }
-
-    fn hold_at(&mut self, place: usize, block: Block) -> Result<(), OperatorError> {
         let least = {
             let times = TimeColumn::of(block.column(self.time))?.all_ms().expect("checked when the block came");
             times.iter().copied().min()
         };
         if let Some(least) = least {
             self.rows += block.rows();
-            self.blocks.insert(place, (least, block));
+            self.blocks.push((least, block));
         }
         Ok(())
     }
@@ -70,28 +65,41 @@ impl Held {
     pub fn release(&mut self, watermark: i64) -> Result<Vec<Block>, OperatorError> {
         let passed = |t: i64| watermark == WATERMARK_END || t <= watermark;
         let Some(last) = self.blocks.iter().rposition(|(least, _)| passed(*least)) else { return Ok(Vec::new()) };
-        let mut touched: Vec<Block> = self.blocks.drain(..=last).map(|(_, b)| b).collect();
-        self.rows -= touched.iter().map(Block::rows).sum::<usize>();
-        let arrival = touched.iter().map(|b| b.arrival_ns).max().unwrap_or(0);
-        let all = if let [_] = touched.as_slice() {
-            touched.pop().expect("one block")
-        } else {
-            Block::inserts(concat_batches(&self.schema, touched.iter().map(|b| &b.batch))?, arrival)
+        let (mut due, mut rest) = (Vec::new(), Vec::new());
+        for (_, block) in self.blocks.drain(..=last) {
+            let times = TimeColumn::of(block.column(self.time))?.all_ms().expect("checked when the block came");
+            if times.is_sorted() {
+                // No copy, however often a watermark falls into a block.
+                let at = times.partition_point(|t| passed(*t));
+                due.push(block.slice(0, at));
+                if at < times.len() {
+                    rest.push((times[at], block.slice(at, times.len() - at)));
+                }
+            } else {
+                let (now, later): (Vec<u32>, Vec<u32>) = (0..times.len() as u32).partition(|r| passed(times[*r as usize]));
+                due.push(block.take(&UInt32Array::from(now))?);
+                if let Some(least) = later.iter().map(|r| times[*r as usize]).min() {
+                    rest.push((least, block.take(&UInt32Array::from(later))?));
+                }
+            }
+        }
+        self.blocks.splice(0..0, rest);
+        self.rows -= due.iter().map(Block::rows).sum::<usize>();
+        let arrival = due.iter().map(|b| b.arrival_ns).max().unwrap_or(0);
+        let all = match due.len() {
+            1 => due.pop().expect("one block"),
+            _ => Block::inserts(Block::concat_columns(&self.schema, &due)?, arrival),
         };
         let times = TimeColumn::of(all.column(self.time))?.all_ms().expect("checked when the block came");
-        let mut due: Vec<u32> = (0..times.len() as u32).filter(|r| passed(times[*r as usize])).collect();
-        // What stays is usually little: it is copied, so that it does not keep the memory of the whole.
-        if due.len() < times.len() {
-            let rest: Vec<u32> = (0..times.len() as u32).filter(|r| !passed(times[*r as usize])).collect();
-            let rest = all.take(&UInt32Array::from(rest))?;
-            self.hold_at(0, rest)?;
-        }
         // Rows that come in order of time need no sorting.
-        let ready = if times.is_sorted() {
-            all.slice(0, due.len())
-        } else {
-            due.sort_by_key(|r| times[*r as usize]);
-            all.take(&UInt32Array::from(due))?
+        let order = (!times.is_sorted()).then(|| {
+            let mut order: Vec<u32> = (0..times.len() as u32).collect();
+            order.sort_by_key(|r| times[*r as usize]);
+            UInt32Array::from(order)
+        });
+        let ready = match order {
+            Some(order) => all.take(&order)?,
+            None => all,
         };
         let ready = self.in_secondary_order(ready)?;
         let mut blocks = Vec::with_capacity(ready.rows() / BLOCK_ROWS_MAX + 1);

@@ -463,7 +463,7 @@ impl Machine {
             let item = state.and_then(|s| s.items.iter().find(repeats).or(s.items.first()));
             let symbol = item.map_or("?", |i| &*self.names[i.symbol as usize]);
             return Err(OperatorError::new(format!(
-                "a partition of PATTERN ({}) has more than {} partial matches, or rows held for them: '{symbol}' can go on without end; add WITHIN, bound its quantifier, make its DEFINE stricter, or raise the bound",
+                "a partition of PATTERN ({}) has more than {} partial matches, or rows held for them: '{symbol}' can go on without end; add WITHIN, bound its quantifier, make its DEFINE stricter, or raise 'pattern.partial-matches.max'",
                 self.text, self.bounds.partial_matches_max
             )));
         }

@@ -51,3 +51,15 @@ fn common_failures_say_what_to_do() {
         "IN (SELECT …) cannot be computed at this place; write it as a JOIN",
     );
 }
+
+#[test]
+fn unnest_in_our_words() {
+    let plan = |text: &str| DataFusionError::Plan(text.into());
+    check(plan("unnest() can only be applied to array, struct and null"), "UNNEST takes an ARRAY or a ROW");
+    check(plan("Source table contains 1 columns but only 2 names given as column alias"), "2 names for a table of 1 column");
+    check(plan("Source table contains 3 columns but only 1 names given as column alias"), "1 name for a table of 3 columns");
+    check(
+        DataFusionError::NotImplemented("LATERAL syntax is not supported for FULL OUTER and RIGHT [OUTER | ANTI | SEMI] joins".into()),
+        "a RIGHT or FULL JOIN knows no columns of its left side in its right one; write LEFT JOIN or CROSS JOIN",
+    );
+}

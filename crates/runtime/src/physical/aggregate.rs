@@ -102,18 +102,22 @@ pub(super) fn window_call(
         "last_value" => value(ValueFunction::Last),
         "nth_value" => match args.get(1).map(whole_number) {
             Some(Some(n)) if n > 0 => value(ValueFunction::Nth(n as usize - 1)),
-            _ => Err(JobError::usage(format!("{expression}: the second argument of NTH_VALUE must be a whole number from 1 on"))),
+            _ => Err(JobError::usage("the second argument of NTH_VALUE must be a whole number from 1 on")),
         },
         _ => {
             let offset = match args.get(1) {
                 None => 1,
-                Some(offset) => whole_number(offset)
-                    .ok_or_else(|| JobError::usage(format!("{expression}: the second argument of {upper} must be a whole number")))?,
+                Some(offset) => {
+                    whole_number(offset).ok_or_else(|| JobError::usage(format!("the second argument of {upper} must be a whole number")))?
+                }
             };
             let default = match args.get(2) {
                 None => None,
                 Some(Logical::Literal(value, _)) if value.is_null() => None,
-                Some(Logical::Literal(value, _)) => Some(value.cast_to(output)?),
+                Some(Logical::Literal(value, _)) => {
+                    let wrong = || JobError::usage(format!("the third argument of {upper}, '{value}', is not of the type of the first"));
+                    Some(value.cast_to(output).map_err(|_| wrong())?)
+                }
                 Some(other) => {
                     return Err(JobError::usage(format!(
                         "{other}: the third argument of {upper} must be a constant; COALESCE({upper}(…) OVER …, {other}) gives another value"
@@ -127,7 +131,7 @@ pub(super) fn window_call(
             }
             if ignore_nulls {
                 return Err(JobError::usage(format!(
-                    "{expression}: IGNORE NULLS is not supported with LEAD in a stream; LAG … IGNORE NULLS is"
+                    "{upper}: IGNORE NULLS is not supported with LEAD in a stream; LAG … IGNORE NULLS is"
                 )));
             }
             let offset = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);

@@ -56,6 +56,25 @@ fn a_stream_consists_of_nodes_of_ours() {
     }
 }
 
+/// The optimiser puts a projection between the ranking and its bound where the column that sorts is not wanted,
+/// and the rank was made, and each of its shifts an update, although the projection above left it out.
+#[test]
+fn a_rank_that_nobody_sees_is_not_made() {
+    let ranked = |columns: &str, order: &str| {
+        format!(
+            "INSERT INTO a SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {order}) AS place FROM t) AS r
+             WHERE r.place <= 3;"
+        )
+    };
+    let tables = "CREATE TABLE t (k BIGINT, v DOUBLE, n BIGINT) WITH ('connector' = 'datagen');
+                  CREATE TABLE a (k BIGINT, n BIGINT) WITH ('connector' = 'blackhole');";
+    let inserts = [ranked("k, n", "v"), ranked("n + 1, k * n", "v DESC"), ranked("k, n", "n"), ranked("k, place", "v DESC, n")];
+    let graph = graph(&format!("{tables}{}", inserts.concat()));
+    let rankings = graph.nodes.iter().filter(|n| n.name == "TopN");
+    let made: Vec<bool> = rankings.map(|n| n.schema.fields().iter().any(|f| f.name().starts_with("row_number"))).collect();
+    assert_eq!(made, [false, false, false, true]);
+}
+
 /// The dependencies that a manifest names, those of its tests excepted.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let section = manifest.split("\n[dependencies]\n").nth(1).expect("dependencies").split("\n[").next().expect("split gives one");

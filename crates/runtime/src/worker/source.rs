@@ -87,6 +87,9 @@ pub(super) struct SourceTask {
     held_rows: usize,
     chunk: Option<Chunk>,
     chunked: bool,
+    /// The split that lags is waited for, since it will go on: others that ran ahead would only fill
+    /// the memory.
+    waits: bool,
     idle_ns: u64,
     on_error: OnError,
     dead_letter_schema: Option<SchemaRef>,
@@ -112,6 +115,7 @@ impl SourceTask {
         metrics: Arc<NodeMetrics>,
     ) -> Self {
         let block_size = spec.options.block_size.unwrap_or(settings.block_size);
+        let idle_timeout = spec.options.idle_timeout.unwrap_or(settings.idle_timeout);
         // Tests that want a checkpoint every few blocks want what was read to be in these blocks.
         let chunked = settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none() && block_size.rows_max() < CHUNK_ROWS;
         SourceTask {
@@ -129,7 +133,8 @@ impl SourceTask {
             held_rows: 0,
             chunk: None,
             chunked,
-            idle_ns: spec.options.idle_timeout.unwrap_or(settings.idle_timeout).as_nanos() as u64,
+            waits: spec.source.bounded() && idle_timeout.is_zero(),
+            idle_ns: idle_timeout.as_nanos() as u64,
             on_error: spec.options.on_error,
             dead_letter_schema,
             metrics,
@@ -206,6 +211,11 @@ impl SourceTask {
         let ready = |a: &Active| !a.state.finished && !a.waiting;
         if self.splits.len() == 1 {
             return ready(&self.splits[0]).then_some(0);
+        }
+        if self.watermark.is_some() && self.waits {
+            let lagging =
+                (0..self.splits.len()).filter(|i| !self.splits[*i].state.finished).min_by_key(|i| self.splits[*i].state.watermark);
+            return lagging.filter(|i| ready(&self.splits[*i]));
         }
         if self.watermark.is_some() {
             return (0..self.splits.len()).filter(|i| ready(&self.splits[*i])).min_by_key(|i| self.splits[*i].state.watermark);

@@ -5,8 +5,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select, SetExpr, Spanned, TableFactor, TableVersion, Visit,
-    Visitor,
+    Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr, Spanned,
+    TableFactor, TableVersion, Visit, Visitor,
 };
 use sqlparser::tokenizer::{Span as TokenSpan, Token};
 
@@ -246,6 +246,39 @@ impl Visitor for Refuser<'_> {
         if !select.connect_by.is_empty() {
             return self.refuse(span, "CONNECT BY is not part of Flink SQL", "");
         }
+        if let Some(Distinct::On(_)) = select.distinct {
+            return self.refuse(
+                span,
+                "DISTINCT ON is not part of Flink SQL",
+                "QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1 keeps one row of each k",
+            );
+        }
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            let span = join.relation.span();
+            match join.join_operator {
+                JoinOperator::Semi(_) | JoinOperator::Anti(_) => {
+                    return self.refuse(span, "SEMI JOIN and ANTI JOIN are not part of Flink SQL", "write WHERE [NOT] EXISTS (SELECT …)");
+                }
+                JoinOperator::CrossApply | JoinOperator::OuterApply => {
+                    return self.refuse(span, "CROSS APPLY and OUTER APPLY are not part of Flink SQL", "write a JOIN");
+                }
+                JoinOperator::AsOf { .. } => {
+                    return self.refuse(
+                        span,
+                        "ASOF JOIN is not part of Flink SQL",
+                        "JOIN t FOR SYSTEM_TIME AS OF a.rt joins each row with the version valid at its time",
+                    );
+                }
+                JoinOperator::StraightJoin(_) | JoinOperator::ArrayJoin | JoinOperator::LeftArrayJoin | JoinOperator::InnerArrayJoin => {
+                    return self.refuse(
+                        span,
+                        "this kind of join is not part of Flink SQL",
+                        "write a JOIN, or CROSS JOIN UNNEST(array) AS t (x)",
+                    );
+                }
+                _ => {}
+            }
+        }
         ControlFlow::Continue(())
     }
 
@@ -329,6 +362,15 @@ impl Visitor for Refuser<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        if let Expr::InSubquery { expr, .. } = expr
+            && let Expr::Tuple(_) = expr.as_ref()
+        {
+            return self.refuse(
+                expr.span(),
+                "IN (SELECT …) compares one column, not several at once",
+                "write [NOT] EXISTS (SELECT 1 FROM t WHERE t.a = a AND t.b = b)",
+            );
+        }
         if let Expr::Function(function) = expr
             && let FunctionArguments::List(list) = &function.args
         {

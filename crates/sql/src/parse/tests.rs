@@ -404,6 +404,10 @@ fn refusals() {
     );
     check("SELECT TOP 3 a FROM t", "TOP is not part of Flink SQL @ SELECT");
     check("SELECT a INTO x FROM t", "SELECT … INTO is not part of Flink SQL @ SELECT");
+    check("SELECT DISTINCT ON (a) a, b FROM t", "DISTINCT ON is not part of Flink SQL @ SELECT");
+    check("SELECT a FROM t SEMI JOIN u ON t.a = u.a", "SEMI JOIN and ANTI JOIN are not part of Flink SQL @ u");
+    check("SELECT a FROM t WHERE a IN (SELECT b FROM u CROSS APPLY v)", "CROSS APPLY and OUTER APPLY are not part of Flink SQL @ v");
+    check("SELECT a FROM t WHERE (a, b) IN (SELECT a, b FROM u)", "IN (SELECT …) compares one column, not several at once @ a, b");
     check("SELECT a FROM t FOR UPDATE", "FOR UPDATE and its like are not supported: nothing is locked @ SELECT a FROM t");
     for (script, place) in [
         ("CREATE FUNCTION f AS 'x'", "CREATE FUNCTION"),

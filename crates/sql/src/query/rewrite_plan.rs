@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::compute::can_cast_types;
 use arrow::datatypes::DataType;
 use datafusion_common::tree_node::{Transformed, TreeNode};
-use datafusion_common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion_common::{Column, DFSchema, DataFusionError, Result, ScalarValue, plan_err};
 use datafusion_expr::expr::{AggregateFunction, BinaryExpr, WindowFunction};
 use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::logical_plan::{Aggregate, Projection, Window};
@@ -26,6 +26,7 @@ pub(crate) fn plan(plan: LogicalPlan, functions: &Functions) -> Result<LogicalPl
     // Once a type has changed, the schemas of all nodes above may have.
     let mut changed = false;
     let rewritten = plan.transform_up_with_subqueries(|node| {
+        check_on(&node)?;
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);
         let node = node.map_expressions(|e| {
@@ -42,6 +43,25 @@ pub(crate) fn plan(plan: LogicalPlan, functions: &Functions) -> Result<LogicalPl
         Ok(Transformed::new(node.data, changed, datafusion_common::tree_node::TreeNodeRecursion::Continue))
     })?;
     Ok(rewritten.data)
+}
+
+/// Refuses a subquery in `ON` that refers to the joined tables. The optimiser moves conditions of joins
+/// to the side whose columns they name; it overlooks those that a subquery refers to, and would ask the
+/// wrong side.
+fn check_on(node: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Join(join) = node else { return Ok(()) };
+    let refers = |e: &Expr| match e {
+        Expr::Exists(exists) => !exists.subquery.outer_ref_columns.is_empty(),
+        Expr::InSubquery(within) => !within.subquery.outer_ref_columns.is_empty(),
+        Expr::ScalarSubquery(value) => !value.outer_ref_columns.is_empty(),
+        _ => false,
+    };
+    match &join.filter {
+        Some(filter) if filter.exists(|e| Ok(refers(e)))? => {
+            plan_err!("a subquery in ON cannot refer to columns of the joined tables: put it in WHERE, of this query or of one in FROM")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rewrites an expression over columns.

@@ -135,6 +135,9 @@ impl Rewriter<'_> {
                 }
             }
             Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) if connects(right) => rebind(expr),
+            // DataFusion plans the elements of ARRAY[…] without the columns of the outer query, which is the
+            // left side of a join with UNNEST; the arguments of a call it plans with them.
+            Expr::Array(array) => *expr = call("make_array", std::mem::take(&mut array.elem)),
             Expr::Function(function) => self.function(function)?,
             _ => {}
         }

@@ -559,3 +559,17 @@ fn temporal_joins() {
         "w FOR SYSTEM_TIME AS OF t.ts",
     );
 }
+
+/// A row of the left table found a partner by the columns of the right one: `b.price` was asked for
+/// instead of `a.price`.
+#[test]
+fn subqueries_in_on() {
+    for on in ["EXISTS (SELECT 1 FROM bid WHERE bid.price = a.price)", "a.price NOT IN (SELECT price FROM bid WHERE bid.price > b.price)"] {
+        fails(
+            &format!("SELECT a.symbol FROM trade AS a LEFT JOIN trade AS b ON a.symbol = b.symbol AND {on}"),
+            "a subquery in ON cannot refer to columns of the joined tables: put it in WHERE, of this query or of one in FROM",
+            "SELECT…",
+            "",
+        );
+    }
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use datafusion_common::tree_node::{Transformed, TreeNode};
-use datafusion_common::{JoinType, NullHandling, Result, ScalarValue};
+use datafusion_common::{JoinType, NullHandling, Result, ScalarValue, plan_err};
 use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::logical_plan::builder::unnest_with_options;
 use datafusion_expr::logical_plan::{Filter, Projection};
@@ -17,7 +17,7 @@ pub(super) fn lateral(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let handling = match join.join_type {
         JoinType::Inner => NullHandling::Drop,
         // A row without elements stays, with NULL.
-        JoinType::Left if always => NullHandling::PreserveAndExpandEmpty,
+        JoinType::Left => NullHandling::PreserveAndExpandEmpty,
         _ => return Ok(Transformed::no(node)),
     };
     let (alias, subquery) = match join.right.as_ref() {
@@ -33,6 +33,12 @@ pub(super) fn lateral(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
     let kept: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
     let Some(plan) = over(subquery, &join.left, &kept, &handling)? else { return Ok(Transformed::no(node)) };
+    if join.join_type == JoinType::Left && !always {
+        if !subquery.exists(|step| Ok(matches!(step, LogicalPlan::Unnest(_))))? {
+            return Ok(Transformed::no(node));
+        }
+        return plan_err!("LEFT JOIN UNNEST takes ON TRUE alone; write the condition in WHERE, or CROSS JOIN UNNEST with it there");
+    }
     let mut outputs = kept;
     for column in plan.schema().columns().into_iter().skip(outputs.len()) {
         let (qualifier, name) = (alias.clone().or_else(|| column.relation.clone()), column.name.clone());

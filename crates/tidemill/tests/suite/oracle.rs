@@ -24,7 +24,7 @@ use crate::harness::{Scratch, sink_lines};
 use query::Generator;
 use random::Random;
 
-const CASES: u64 = 600;
+const CASES: u64 = 2_000;
 const SEED: u64 = 1;
 const THREADS: usize = 2;
 

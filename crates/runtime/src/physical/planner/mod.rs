@@ -238,6 +238,9 @@ impl<'a> Planner<'a> {
         match plan {
             LogicalPlan::SubqueryAlias(alias) => self.rel(&alias.input, wanted),
             LogicalPlan::Projection(projection) => {
+                if let Some(merged) = rank::upon_ranking(projection)? {
+                    return self.rel(&merged, wanted);
+                }
                 let input = match self.rank_unseen(projection, wanted)? {
                     Some(input) => input,
                     None => self.rel(&projection.input, wanted)?,

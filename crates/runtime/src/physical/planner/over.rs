@@ -317,23 +317,40 @@ fn check_ties<'c>(
     )))
 }
 
+/// A frame as it may be written. Of an interval the plan has another form than the text.
+fn shown(frame: &WindowFrame) -> String {
+    let amount = |value: &ScalarValue| match value {
+        value if value.is_null() => "UNBOUNDED".to_string(),
+        ScalarValue::IntervalMonthDayNano(_) | ScalarValue::IntervalDayTime(_) | ScalarValue::IntervalYearMonth(_) => "INTERVAL '…'".into(),
+        value => value.to_string(),
+    };
+    let bound = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::CurrentRow => "CURRENT ROW".to_string(),
+        WindowFrameBound::Preceding(value) => format!("{} PRECEDING", amount(value)),
+        WindowFrameBound::Following(value) => format!("{} FOLLOWING", amount(value)),
+    };
+    format!("{} BETWEEN {} AND {}", frame.units, bound(&frame.start_bound), bound(&frame.end_bound))
+}
+
 fn frame(frame: &WindowFrame) -> Result<Frame, JobError> {
     let current = |bound: &WindowFrameBound| matches!(bound, WindowFrameBound::CurrentRow);
+    let text = shown(frame);
     if !current(&frame.end_bound) {
         return Err(JobError::usage(format!(
-            "OVER (… {frame}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch', LEAD gives the value of a row that follows"
+            "OVER (… {text}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch', LEAD gives the value of a row that follows"
         )));
     }
     let unsupported = || {
         JobError::usage(format!(
-            "OVER (… {frame}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"
+            "OVER (… {text}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"
         ))
     };
     match (&frame.units, &frame.start_bound) {
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: true }),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: false }),
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) => {
-            interval_ms(value).filter(|ms| *ms >= 0).map(Frame::RangeMs).ok_or_else(unsupported)
+            let wrong = "OVER (… RANGE BETWEEN … PRECEDING AND CURRENT ROW): the bound is an INTERVAL of days or less, such as INTERVAL '10' SECOND, and not negative";
+            interval_ms(value).filter(|ms| *ms >= 0).map(Frame::RangeMs).ok_or_else(|| JobError::usage(wrong))
         }
         (WindowFrameUnits::Range, bound) if current(bound) => Ok(Frame::RangeMs(0)),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) => match value {

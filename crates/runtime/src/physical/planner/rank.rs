@@ -315,6 +315,28 @@ fn window_column(plan: &LogicalPlan, column: usize) -> Option<(usize, WindowKind
     }
 }
 
+/// A projection on a bound of a rank, without the projection that the optimiser puts below the bound where
+/// the ranking needs columns that nobody else does: only then does it show whether the rank is left out.
+pub(super) fn upon_ranking(projection: &Projection) -> Result<Option<LogicalPlan>, JobError> {
+    let mut plan = projection.input.as_ref();
+    while let LogicalPlan::SubqueryAlias(alias) = plan {
+        plan = &alias.input;
+    }
+    let LogicalPlan::Filter(filter) = plan else { return Ok(None) };
+    let LogicalPlan::Projection(inner) = filter.input.as_ref() else { return Ok(None) };
+    let Some(LogicalPlan::Projection(inner)) = below(filter, inner)? else { return Ok(None) };
+    let mut names: HashMap<Column, Column> = HashMap::new();
+    for column in projection.expr.iter().flat_map(Logical::column_refs) {
+        let expression = &inner.expr[projection.input.schema().index_of_column(column)?];
+        let Some(origin) = as_column(expression) else { return Ok(None) };
+        names.insert(column.clone(), origin.clone());
+    }
+    let names: HashMap<&Column, &Column> = names.iter().collect();
+    let expressions = projection.expr.iter().map(|e| Ok(replace_col(e.clone(), &names)?)).collect::<Result<_, JobError>>()?;
+    let merged = Projection::try_new_with_schema(expressions, inner.input.clone(), projection.schema.clone())?;
+    Ok(Some(LogicalPlan::Projection(merged)))
+}
+
 /// The filter moved below the projections that it stands on, if it looks at nothing but columns there
 /// and then bounds a rank.
 fn below(filter: &Filter, projection: &Projection) -> Result<Option<LogicalPlan>, JobError> {
