@@ -13,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod create;
 pub(crate) mod error;
 pub(crate) mod functions;
+mod grouping;
 pub(crate) mod hints;
 pub(crate) mod insert;
 pub(crate) mod interval;

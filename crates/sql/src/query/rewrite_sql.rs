@@ -12,6 +12,7 @@ use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
 
 use super::functions::Functions;
+use super::grouping;
 use super::interval;
 use super::legacy_window;
 use super::temporal;
@@ -79,6 +80,9 @@ impl VisitorMut for Rewriter<'_> {
 impl Rewriter<'_> {
     fn select(&self, select: &mut Select) -> Result<(), SqlError> {
         temporal::rewrite(select, self.lines)?;
+        if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            grouping::rewrite(keys);
+        }
         match &select.group_by {
             GroupByExpr::All(_) => {
                 return Err(SqlError::new("GROUP BY ALL is not part of Flink SQL")
