@@ -1,29 +1,38 @@
 #!/usr/bin/env bash
-# The queries of examples/nexmark against Apache Flink 2.3 on the same machine, from the same CSV files, in the same SQL.
+# The queries of examples/nexmark against Apache Flink 2.3 on the same machine, with the same events, in the same SQL.
 #
 #   benches/nexmark-against-flink.sh check   do both give the same final result? Writes benches/runs/DATE/nexmark-flink-check.txt
 #   benches/nexmark-against-flink.sh speed   how fast are they, into blackhole, with checkpoints? Writes …/nexmark-flink.txt
 #
-#   EVENTS    events of all kinds together (default 50,000 to check, 2,000,000 for speed)
+#   SOURCE    where events come from: generator, which makes the same events within each engine (the default for speed; Flink's
+#             is benches/flink-nexmark, built before), or files, CSV that both read (the default to check); other than the
+#             default it is a part of the name of the file that is written
+#   EVENTS    events of all kinds together (default 50,000 to check; for speed 10,000,000 generated ones, 2,000,000 from files)
 #   RATE      events a second of event time (default 200 to check, so that there are many windows; 10,000 for speed)
 #   DELAY     how far events are out of order (default 2 s to check, 0 s for speed); beyond 4 s some are late
-#   QUERIES   which queries, such as "q0 q5" (default all)
+#   QUERIES   which queries, such as "q0 q5" (default all; for speed with a generator also g0: all columns of all bids, and none
+#             passes a filter, which is what making events costs; g1: all columns of all bids into blackhole)
 #   RUNS      runs of each query, of which the median counts (default 3)
 #   TIMEOUT   seconds after which a query of Flink is cancelled; its rate is then that of the rows it read so far (default 60)
 #   GATEWAY   a running Flink SQL Gateway (default http://127.0.0.1:18083)
-#   JOBS      its JobManager's REST address (default http://127.0.0.1:18081); both engines get as many shards as it has slots
+#   JOBS      its JobManager's REST address (default http://127.0.0.1:18081)
+#   PARALLELISM  shards of both engines (default 1 for speed, to check as many as Flink has slots)
 #   PIDS      process ids of JobManager and TaskManager, to add up their CPU time
+#   JAR       Flink's generator, for a Flink that has it not in its lib (default benches/flink-nexmark/target/flink-nexmark.jar)
 #
 # Flink's time is what the JobManager says the job took: reading and planning the SQL does not count, starting a process
-# for tidemill does. Flink is warm: its processes run one query after the other, and the first one once before.
+# for tidemill does. Flink is warm: its processes run one query after the other, and the first one once before. It is warmer
+# with the generator in its lib than with a jar that comes with each job, whose classes are compiled anew each time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode="${1:-}"
 case "$mode" in
-  check) name=nexmark-flink-check ;;
-  speed) name=nexmark-flink ;;
+  check) name="nexmark-flink-check" usual=files ;;
+  speed) name="nexmark-flink" usual=generator ;;
   *) echo "usage: $0 check|speed" >&2; exit 2 ;;
 esac
+export SOURCE="${SOURCE:-$usual}"
+[ "$SOURCE" = "$usual" ] || name="$name-$SOURCE"
 tidemill="${CARGO_TARGET_DIR:-target}/release/tidemill"
 out="benches/runs/$(date +%F)"
 work="$(mktemp -d)"
@@ -34,16 +43,23 @@ import collections, glob, json, math, os, re, resource, shutil, statistics, subp
 from decimal import Decimal
 
 tidemill, mode, work = sys.argv[1:]
-events = int(os.environ.get("EVENTS", {"check": 50_000, "speed": 2_000_000}[mode]))
+source = os.environ["SOURCE"]
+if source not in ("generator", "files"):
+    sys.exit(f"SOURCE is '{source}': expected generator or files")
+events = int(os.environ.get("EVENTS", {"check": 50_000, "speed": {"generator": 10_000_000, "files": 2_000_000}[source]}[mode]))
 rate = os.environ.get("RATE", {"check": "200", "speed": "10000"}[mode])
 delay = os.environ.get("DELAY", {"check": "2 s", "speed": "0 s"}[mode])
 runs, timeout_s = int(os.environ.get("RUNS", 3)), float(os.environ.get("TIMEOUT", 60))
 gateway = os.environ.get("GATEWAY", "http://127.0.0.1:18083")
 jobs = os.environ.get("JOBS", "http://127.0.0.1:18081")
 pids = os.environ.get("PIDS", "").split()
-queries = os.environ.get("QUERIES", "").split() or sorted(
-    (os.path.basename(path)[:-4] for path in glob.glob("examples/nexmark/q*.sql")), key=lambda name: int(name[1:])
-)
+jar = os.path.abspath(os.environ.get("JAR", "benches/flink-nexmark/target/flink-nexmark.jar"))
+# What making events costs, for speed alone: all columns of all bids, filtered or not.
+GENERATING = {"g0": " WHERE price < 0", "g1": ""}
+queries = os.environ.get("QUERIES", "").split() or [
+    *(GENERATING if (mode, source) == ("speed", "generator") else ()),
+    *sorted((os.path.basename(path)[:-4] for path in glob.glob("examples/nexmark/q*.sql")), key=lambda name: int(name[1:])),
+]
 TABLE = re.compile(r"CREATE TABLE (person|auction|bid) \((.*?)\n\) WITH \((.*?)\n\);", re.S)
 SINK = re.compile(r"(CREATE TABLE nexmark_q\d+ \(.*?\n\)) WITH \(.*?\);", re.S)
 
@@ -60,7 +76,8 @@ def call(method, url, body=None):
         raise RuntimeError(causes[-1] if causes else errors[:500] or str(error)) from None
 
 
-parallelism = call("GET", f"{jobs}/overview")["slots-total"]
+slots = call("GET", f"{jobs}/overview")["slots-total"]
+parallelism = int(os.environ.get("PARALLELISM", {"check": slots, "speed": 1}[mode]))
 
 
 def ours(path, *options):
@@ -93,30 +110,69 @@ def write_tables():
     return rows
 
 
+def count_rows():
+    """How many rows the generator's tables have: of 50 events the first is a person, the next three are auctions."""
+    rounds, rest = divmod(events, 50)
+    shares = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}
+    return {name: rounds * share + min(max(rest - skip, 0), share) for name, (skip, share) in shares.items()}
+
+
+def generating(name):
+    """All columns of all bids into blackhole."""
+    bids = TABLE.search(open("examples/nexmark/q0.sql").read())
+    columns = re.sub(r",\s*WATERMARK FOR .*", "", bids[2])
+    sink = f"CREATE TABLE nexmark_{name} ({columns}) WITH ('connector' = 'blackhole');"
+    return f"{bids[0]}\n{sink}\nINSERT INTO nexmark_{name} SELECT * FROM bid{GENERATING[name]};"
+
+
 def query(name, out, sink=None):
-    """The statements of an example, its tables read from files."""
-    text = re.sub(r"^--.*\n", "", open(f"examples/nexmark/{name}.sql").read(), flags=re.M)
-    file = f"'connector' = 'filesystem', 'path' = '{work}/\\1.csv', 'format' = 'csv'"
-    text = TABLE.sub(f"CREATE TABLE \\1 (\\2\n) WITH ({file});", text)
+    """The statements of an example, its tables read from files or generated."""
+    text = generating(name) if name in GENERATING else open(f"examples/nexmark/{name}.sql").read()
+    text = re.sub(r"^--.*\n", "", text, flags=re.M)
+    if source == "files":
+        file = f"'connector' = 'filesystem', 'path' = '{work}/\\1.csv', 'format' = 'csv'"
+        text = TABLE.sub(f"CREATE TABLE \\1 (\\2\n) WITH ({file});", text)
     if sink:
         text = SINK.sub(f"\\1 WITH ('connector' = '{sink}');", text)
-    values = {"OUT": out, "SIDE": os.path.abspath("examples/nexmark/side_input.csv")}
+    values = {"EVENTS": str(events), "RATE": rate, "DELAY": delay}
+    values.update(OUT=out, SIDE=os.path.abspath("examples/nexmark/side_input.csv"))
     text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda m: values.get(m[1], m[2]), text)
     return [statement for statement in (part.strip() for part in text.split(";")) if statement]
 
 
 def submit(statements, settings):
     """Runs statements in a session of the gateway; gives the session, the last operation's results and its job."""
+    settings = {"table.local-time-zone": "UTC", "parallelism.default": str(parallelism), **settings}
     session = f"{gateway}/v3/sessions/" + call("POST", f"{gateway}/v3/sessions", {"properties": settings})["sessionHandle"]
-    for statement in statements:
+    for statement in (*preparation, *statements):
         operation = call("POST", f"{session}/statements", {"statement": statement})["operationHandle"]
         while (result := call("GET", f"{session}/operations/{operation}/result/0?rowFormat=JSON"))["resultType"] == "NOT_READY":
             time.sleep(0.02)
     return session, result
 
 
+preparation = []
+
+
+def prepare_flink():
+    """Sees to it that Flink has its generator: gives the statement that a session must begin with, if any."""
+    table = "CREATE TABLE bid (auction BIGINT) WITH ('connector' = 'nexmark', 'table' = 'bid')"
+    try:
+        session, _ = submit([table, "EXPLAIN SELECT * FROM bid"], {})
+        call("DELETE", session)
+        return []
+    except RuntimeError as error:
+        if "Could not find any factory" not in str(error):
+            raise
+    if not os.path.exists(jar):
+        sys.exit(f"Flink has no connector 'nexmark' in its lib, and there is no {jar}: make it by benches/flink-nexmark/build.sh")
+    return [f"ADD JAR '{jar}'"]
+
+
 # ---- do they give the same?
 
+# A change as a print sink shows it, with several shards that of its shard before it.
+PRINTED = re.compile(r"(?:\d+> )?([+-][IUD])\[(.*)\]")
 KINDS = {"INSERT": "+I", "UPDATE_BEFORE": "-U", "UPDATE_AFTER": "+U", "DELETE": "-D"}
 TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(\.\d+)?")
 
@@ -152,7 +208,7 @@ def fold(changes):
 def flink_result(name):
     *tables, insert = query(name, work, "print")
     select = re.sub(r"^INSERT INTO \w+\s", "", insert)
-    session, result = submit([*tables, select], {"table.local-time-zone": "UTC", "execution.runtime-mode": "streaming"})
+    session, result = submit([*tables, select], {"execution.runtime-mode": "streaming"})
     try:
         changes, columns = [], result["results"]["columns"]
         while result["resultType"] != "EOS":
@@ -168,12 +224,12 @@ def flink_result(name):
 def our_result(name):
     open(f"{work}/{name}.sql", "w").write(";\n".join(query(name, work, "print")) + ";\n")
     text, _, _ = ours(f"{work}/{name}.sql")
-    return [(line[:2], line[3:-1]) for line in text.splitlines()]
+    return [PRINTED.fullmatch(line).groups() for line in text.splitlines()]
 
 
 def check():
     print(f"{events} events, {rate} a second, out of order by {delay}, parallelism {parallelism}:")
-    print("final results of Flink and of tidemill from the same files")
+    print(f"final results of Flink and of tidemill from {'the same files' if source == 'files' else 'their generators'}")
     different = []
     for name in queries:
         try:
@@ -222,13 +278,12 @@ def share_read(job, rows):
 def stopped(job, rows, state):
     """Cancels a job that takes too long; gives the share that it had read, or None if it came to its end.
 
-    The JobManager asks for the figures of a job every ten seconds: they are true at the moment at which they change.
+    The JobManager asks for the figures of a job every ten seconds: they are true at the moment at which they come or change.
     """
-    first, deadline = None, time.perf_counter() + 15
+    first, deadline = share_read(job, rows), time.perf_counter() + 15
     while state["state"] == "RUNNING":
         share = share_read(job, rows)
-        first = share if first is None else first
-        if share != first or time.perf_counter() > deadline:
+        if share not in (None, first) or time.perf_counter() > deadline:
             call("PATCH", f"{jobs}/jobs/{job}?mode=cancel")
             return share or math.nan
         time.sleep(0.1)
@@ -240,7 +295,6 @@ def flink_speed(name, rows, run):
     """Seconds, CPU seconds, the share of the input that was read in them, whether the job was stopped."""
     out = f"{work}/flink-{name}-{run}"
     settings = {
-        "table.local-time-zone": "UTC",
         "execution.runtime-mode": "streaming",
         "execution.checkpointing.interval": "1 s",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
@@ -277,9 +331,14 @@ def our_speed(name, run):
 
 
 def speed(rows):
-    print(f"{events} events, CSV into blackhole, checkpoints every second, parallelism {parallelism}, medians of {runs} runs")
-    print("events are those of all kinds, of which a query reads some; CPU of Flink: JobManager and TaskManager")
+    origin = "CSV" if source == "files" else "generated,"
+    print(f"{events} events, {origin} into blackhole, parallelism {parallelism}, exactly-once checkpoints every second")
+    print(f"medians of {runs} runs; events are those of all kinds, of which a query reads some; CPU of Flink: JobManager and TaskManager")
     print(f"a rate with < is that of what Flink had read when it was stopped, {timeout_s:g} s after it began or a little later")
+    if set(queries) & set(GENERATING):
+        print("g0 makes all columns of all bids, of which none passes a filter; g1 has them all in blackhole; the mean is without them")
+    if source == "generator":
+        print(f"Flink's generator comes {'with each job' if preparation else 'from its lib'}")
     print("        Flink                                     tidemill                                  ratio of")
     print("query       s    events/s   CPU-s  events/CPU-s       s    events/s   CPU-s  events/CPU-s    rates  per CPU-s")
     flink_speed(queries[0], rows, "warm")
@@ -304,14 +363,19 @@ def speed(rows):
             line += f" {elapsed:7.2f} {bound}{rates[engine]:10,.0f} {cpu:7.2f} {bound}{per_cpu[engine]:12,.0f} "
         ratio = (rates["tidemill"] / rates["flink"], per_cpu["tidemill"] / per_cpu["flink"])
         print(f"{line} {ratio[0]:7.1f} {ratio[1]:10.1f}", flush=True)
-        if not math.isnan(ratio[0]):
+        if name not in GENERATING and not math.isnan(ratio[0]):
             ratios.append(ratio)
-    means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*ratios)]
     print(f"load of the machine at the end, of all that runs on it: {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores")
-    print(f"geometric mean of {len(ratios)} queries: rates {means[0]:.1f}, events per CPU-second {means[1]:.1f}")
+    if ratios:
+        means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*ratios)]
+        print(f"geometric mean of {len(ratios)} queries: rates {means[0]:.1f}, events per CPU-second {means[1]:.1f}")
     return 1 if failed else 0
 
 
-rows = write_tables()
+if source == "files":
+    rows = write_tables()
+else:
+    rows = count_rows()
+    preparation = prepare_flink()
 sys.exit(check() if mode == "check" else speed(rows))
 P
