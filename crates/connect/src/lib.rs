@@ -16,6 +16,7 @@ pub mod datagen;
 pub mod filesystem;
 pub mod nexmark;
 pub mod print;
+pub mod siddhi_tcp;
 pub mod soccer;
 pub mod socket;
 pub mod stdio;

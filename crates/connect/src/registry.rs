@@ -1,4 +1,8 @@
 //! The connectors by name: what a table's `'connector'` option may say.
+//!
+//! Those of this crate are [`CONNECTORS`]; other crates of the program add theirs with [`extend`].
+
+use std::sync::{PoisonError, RwLock};
 
 use arrow::datatypes::SchemaRef;
 use tidemill_format::options::{OptionSpec, RawOptions, one_of};
@@ -26,26 +30,50 @@ pub type SourceFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sourc
 /// Makes a sink of a table's physical columns and options.
 pub type SinkFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError>;
 
-/// All connectors, in order of name.
+/// The connectors of this crate, in order of name.
 pub static CONNECTORS: &[&Connector] = &[
     &blackhole::CONNECTOR,
     &datagen::CONNECTOR,
     &filesystem::CONNECTOR,
     &nexmark::CONNECTOR,
     &print::CONNECTOR,
+    &crate::siddhi_tcp::CONNECTOR,
     &soccer::CONNECTOR,
     &socket::CONNECTOR,
     &stdio::STDIN,
     &stdio::STDOUT,
 ];
 
+/// Connectors of other crates.
+static MORE: RwLock<Vec<&'static Connector>> = RwLock::new(Vec::new());
+
+/// Adds connectors for the life of the process. One whose name is known already is passed over, so that
+/// this can be called again.
+pub fn extend(connectors: &'static [&'static Connector]) {
+    let mut more = MORE.write().unwrap_or_else(PoisonError::into_inner);
+    for connector in connectors {
+        if !CONNECTORS.iter().chain(more.iter()).any(|c| c.name == connector.name) {
+            more.push(connector);
+        }
+    }
+}
+
+/// All connectors there are now, in order of name.
+pub fn all() -> Vec<&'static Connector> {
+    let more = MORE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut all: Vec<&'static Connector> = CONNECTORS.iter().chain(more.iter()).copied().collect();
+    all.sort_by_key(|c| c.name);
+    all
+}
+
 /// The connector called `name`.
 ///
 /// # Errors
 /// Lists the names when there is none such, and says which was likely meant.
 pub fn find(name: &str) -> Result<&'static Connector, ConnectError> {
-    CONNECTORS.iter().find(|c| c.name == name).copied().ok_or_else(|| {
-        let names: Vec<_> = CONNECTORS.iter().map(|c| c.name).collect();
+    let all = all();
+    all.iter().find(|c| c.name == name).copied().ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|c| c.name).collect();
         ConnectError::new(format!("there is no connector '{name}': {}", one_of(name, &names)))
     })
 }

@@ -41,6 +41,10 @@ pub trait Sink: Send + Sync {
         true
     }
 
+    /// Told once, before anything below is asked, whether rows may be updated or deleted. Not told
+    /// where all rows are inserts (in batch mode, and for records that cannot be read).
+    fn expect_updates(&self, _updating: bool) {}
+
     /// How many writers may run in parallel; `None` for any number.
     fn parallelism(&self) -> Option<usize> {
         None
@@ -84,6 +88,15 @@ pub trait Sink: Send + Sync {
     fn replace(&self, _committables: &[Committable]) -> Result<(), ConnectError> {
         Err(ConnectError::new("this connector cannot replace what a table holds"))
     }
+
+    /// Called once when the job was asked to stop, maybe from another thread while a writer writes. What
+    /// was read before still comes, and the last checkpoint behind it: a writer that waits for a slow
+    /// peer must not do so for much longer.
+    fn stopping(&self) {}
+
+    /// Called after the last commit of a job that has read all of its input: nothing will ever follow.
+    /// Not called when a job is stopped or fails, since its next run goes on.
+    fn finished(&self) {}
 
     /// Called once at the start before any writer is opened: commits what the restored checkpoint
     /// had prepared (nothing on a fresh start), and removes what later, lost work left behind.

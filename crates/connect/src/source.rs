@@ -159,6 +159,16 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// Called when a checkpoint is safe and what it covers is committed everywhere: what was read up to
+    /// these positions, those of this source's splits, need not be asked for again.
+    fn committed(&self, _positions: &[serde_json::Value]) {}
+
+    /// Whether somebody waits for what was read so far to be committed. Asked many times a second; a
+    /// job may take its time over it.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
     /// How many rows the source has, if it knows without reading them.
     fn rows_hint(&self) -> Option<usize> {
         None

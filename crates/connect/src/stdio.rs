@@ -37,7 +37,10 @@ pub static STDOUT: Connector = Connector {
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The text format that the option `format` names, which must be there.
-pub(crate) fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
+///
+/// # Errors
+/// It is not there, is no text format, or an option of it is wrong.
+pub fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
     let name = raw.take::<String>("format")?;
     let name = name.ok_or_else(|| ConnectError::new(format!("{}: option 'format' is required; it can be csv or json", raw.owner())))?;
     Ok(TextFormat::take(&name, raw)?)

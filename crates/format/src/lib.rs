@@ -2,13 +2,14 @@
 //!
 //! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer.
 //! Parquet cannot be decoded from a passing stream, so it has readers and writers of its own in
-//! [`parquet`]. What does not live here: where the bytes come from (connectors) and what the rows
-//! mean (plans).
+//! [`parquet`]; Arrow's own messages, from peers that need not be trusted, are read by [`ipc`]. What does
+//! not live here: where the bytes come from (connectors) and what the rows mean (plans).
 
 pub mod compression;
 pub mod csv;
 mod error;
 pub mod infer;
+pub mod ipc;
 pub mod json;
 pub mod options;
 pub mod parquet;

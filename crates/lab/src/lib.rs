@@ -24,6 +24,15 @@ pub struct Vary {
     pub values: Vec<String>,
 }
 
+/// An adapter that feeds the job, which then runs in a server.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// What it reads: the options of a connector, as `tidemill adapter --from` takes them.
+    pub from: String,
+    /// The stream that it publishes into.
+    pub stream: String,
+}
+
 /// A sweep.
 #[derive(Clone, Debug)]
 pub struct Bench {
@@ -31,6 +40,8 @@ pub struct Bench {
     pub job: PathBuf,
     /// Further arguments of every run.
     pub arguments: Vec<String>,
+    /// Feed the job through an adapter; the cost of both processes is added up.
+    pub adapter: Option<Adapter>,
     /// What is swept.
     pub vary: Vec<Vary>,
     /// Runs of each combination.
@@ -106,6 +117,7 @@ mod tests {
         let bench = Bench {
             job: "j.sql".into(),
             arguments: vec![],
+            adapter: None,
             vary: vec![vary("a", &["1", "2"]), vary("b", &["x", "y"])],
             runs: 1,
             out: None,

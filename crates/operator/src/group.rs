@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{interleave, take};
+use arrow::compute::{FilterBuilder, take};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use tidemill_block::{Block, RowKind};
 use tidemill_state::{KeyTable, Slots, StateTable};
 
-use crate::aggregate::{Accumulator, AggregateCall, Rows, accumulator};
+use crate::aggregate::AggregateCall;
+use crate::aggregate::calls::Calls;
+use crate::aggregate::pairs::interleaved;
 use crate::map::Expr;
 use crate::{Operator, OperatorError, OperatorStats, Output};
 
@@ -16,26 +18,90 @@ use crate::{Operator, OperatorError, OperatorStats, Output};
 /// does, or, folded, for each block the change of each group it touches.
 pub struct GroupAggregate {
     keys: Vec<Expr>,
-    calls: Vec<AggregateCall>,
     schema: SchemaRef,
     fold: bool,
     update_before: bool,
     table: KeyTable,
     /// Rows in each group; a group without rows is deleted.
     counts: Vec<i64>,
-    accumulators: Vec<Box<dyn Accumulator>>,
+    calls: Calls,
     scratch: Slots,
     /// For folding: the block in which a slot was last touched.
     touched: Vec<u64>,
     block: u64,
 }
 
-/// How a group changed.
-struct Change {
-    /// Row of the "before" and "after" columns.
-    at: u32,
-    had_rows: bool,
-    has_rows: bool,
+/// What became of groups, a row for each.
+struct Changes {
+    keys: Vec<ArrayRef>,
+    /// The results before and after, one behind the other.
+    pairs: Vec<ArrayRef>,
+    /// Whether a group had rows before.
+    had: Vec<bool>,
+    /// Whether it has any now.
+    has: Vec<bool>,
+    /// Whether a result changed.
+    changed: Vec<bool>,
+}
+
+impl Changes {
+    fn emit(&self, schema: &SchemaRef, update_before: bool, arrival_ns: u64, out: &mut Output) -> Result<(), OperatorError> {
+        let rows = self.had.len();
+        let mut kinds = Vec::with_capacity(rows * 2);
+        let mut origins: Vec<u32> = Vec::with_capacity(rows * 2);
+        let mut picked = vec![[false; 2]; rows];
+        for (row, picked) in picked.iter_mut().enumerate() {
+            match (self.had[row], self.has[row]) {
+                (true, true) if self.changed[row] => {
+                    if update_before {
+                        kinds.push(RowKind::UpdateBefore);
+                        origins.push(row as u32);
+                    }
+                    kinds.push(RowKind::UpdateAfter);
+                    *picked = [update_before, true];
+                }
+                (false, true) => {
+                    kinds.push(RowKind::Insert);
+                    *picked = [false, true];
+                }
+                (true, false) => {
+                    kinds.push(RowKind::Delete);
+                    *picked = [true, false];
+                }
+                _ => continue,
+            }
+            origins.push(row as u32);
+        }
+        if kinds.is_empty() {
+            return Ok(());
+        }
+        let mut columns: Vec<ArrayRef> = if origins.iter().enumerate().all(|(at, row)| at == *row as usize) {
+            self.keys.iter().map(|k| k.slice(0, origins.len())).collect()
+        } else {
+            let origins = UInt32Array::from(origins);
+            self.keys.iter().map(|k| take(k, &origins, None)).collect::<Result<_, _>>()?
+        };
+        if kinds.len() == rows * 2 {
+            columns.extend(self.pairs.iter().cloned());
+        } else {
+            let mut picks = FilterBuilder::new(&BooleanArray::from(picked.as_flattened().to_vec()));
+            if self.pairs.len() > 1 {
+                picks = picks.optimize();
+            }
+            let picks = picks.build();
+            for pairs in &self.pairs {
+                columns.push(picks.filter(pairs)?);
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(kinds.len()));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options)?;
+        if kinds.iter().all(|k| *k == RowKind::Insert) {
+            out.emit(Block::inserts(batch, arrival_ns));
+        } else {
+            out.emit(Block::changelog(batch, kinds.into(), arrival_ns));
+        }
+        Ok(())
+    }
 }
 
 impl GroupAggregate {
@@ -53,16 +119,14 @@ impl GroupAggregate {
         fold: bool,
         update_before: bool,
     ) -> Result<Self, OperatorError> {
-        let accumulators = calls.iter().map(|c| accumulator(c, retracts)).collect::<Result<Vec<_>, _>>()?;
         Ok(GroupAggregate {
             keys,
-            calls,
             schema,
             fold,
             update_before,
             table: KeyTable::new(key_types)?,
             counts: Vec::new(),
-            accumulators,
+            calls: Calls::new(&calls, retracts)?,
             scratch: Slots::default(),
             touched: Vec::new(),
             block: 0,
@@ -71,81 +135,30 @@ impl GroupAggregate {
 
     fn resize(&mut self) {
         let slots = self.table.capacity();
-        self.counts.resize(slots, 0);
-        self.touched.resize(slots, 0);
-        self.accumulators.iter_mut().for_each(|a| a.resize(slots));
-    }
-
-    /// Emits changes: `before` and `after` are the results, `keys` the keys, a row for each change's
-    /// `at`.
-    fn emit(
-        &self,
-        changes: &[Change],
-        keys: &[ArrayRef],
-        before: &[ArrayRef],
-        after: &[ArrayRef],
-        arrival_ns: u64,
-        out: &mut Output,
-    ) -> Result<(), OperatorError> {
-        let same = unchanged(before, after)?;
-        let mut kinds = Vec::with_capacity(changes.len() * 2);
-        let mut picks: Vec<(usize, usize)> = Vec::with_capacity(changes.len() * 2);
-        let mut push = |kind, side, at: u32| {
-            kinds.push(kind);
-            picks.push((side, at as usize));
-        };
-        for change in changes {
-            match (change.had_rows, change.has_rows) {
-                (false, true) => push(RowKind::Insert, 1, change.at),
-                (true, false) => push(RowKind::Delete, 0, change.at),
-                (true, true) if !same.as_ref().is_none_or(|s| s.value(change.at as usize)) => {
-                    if self.update_before {
-                        push(RowKind::UpdateBefore, 0, change.at);
-                    }
-                    push(RowKind::UpdateAfter, 1, change.at);
-                }
-                _ => {}
+        if slots > self.counts.len() {
+            self.counts.resize(slots, 0);
+            self.calls.resize(slots);
+            if self.fold {
+                self.touched.resize(slots, 0);
             }
         }
-        if kinds.is_empty() {
-            return Ok(());
-        }
-        let rows: UInt32Array = picks.iter().map(|(_, at)| *at as u32).collect();
-        let mut columns = keys.iter().map(|k| take(k, &rows, None)).collect::<Result<Vec<_>, _>>()?;
-        for (before, after) in before.iter().zip(after) {
-            columns.push(interleave(&[before.as_ref(), after.as_ref()], &picks)?);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(kinds.len()));
-        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
-        if kinds.iter().all(|k| *k == RowKind::Insert) {
-            out.emit(Block::inserts(batch, arrival_ns));
-        } else {
-            out.emit(Block::changelog(batch, kinds.into(), arrival_ns));
-        }
-        Ok(())
     }
 
-    fn each_row(&mut self, block: &Block, keys: &[ArrayRef], out: &mut Output) -> Result<(), OperatorError> {
-        let kinds = block.kinds.as_deref();
-        let mut before = Vec::with_capacity(self.calls.len());
-        let mut after = Vec::with_capacity(self.calls.len());
-        for (call, accumulator) in self.calls.iter().zip(&mut self.accumulators) {
-            let (values, mask) = call.evaluate(block)?;
-            let (old, new) = accumulator.update_each(&Rows { slots: &self.scratch.slots, values: &values, kinds, mask: mask.as_ref() })?;
-            before.push(old);
-            after.push(new);
-        }
-        let mut changes = Vec::with_capacity(block.rows());
-        for (row, slot) in self.scratch.slots.iter().enumerate() {
+    fn each_row(&mut self, block: &Block, keys: Vec<ArrayRef>) -> Result<Changes, OperatorError> {
+        let slots = &self.scratch.slots;
+        let mut changed = vec![false; slots.len()];
+        let pairs = self.calls.update_pairs(block, slots, &mut changed)?;
+        let (mut had, mut has) = (Vec::with_capacity(slots.len()), Vec::with_capacity(slots.len()));
+        for (row, slot) in slots.iter().enumerate() {
             let count = &mut self.counts[*slot as usize];
-            let had_rows = *count > 0;
+            had.push(*count > 0);
             *count += block.kind(row).sign();
-            changes.push(Change { at: row as u32, had_rows, has_rows: *count > 0 });
+            has.push(*count > 0);
         }
-        self.emit(&changes, keys, &before, &after, block.arrival_ns, out)
+        Ok(Changes { keys, pairs, had, has, changed })
     }
 
-    fn folded(&mut self, block: &Block, out: &mut Output) -> Result<(), OperatorError> {
+    fn folded(&mut self, block: &Block) -> Result<Changes, OperatorError> {
         self.block += 1;
         let mut slots = Vec::new();
         for slot in &self.scratch.slots {
@@ -154,50 +167,19 @@ impl GroupAggregate {
                 slots.push(*slot);
             }
         }
-        let had: Vec<bool> = slots.iter().map(|s| self.counts[*s as usize] > 0).collect();
-        let mut before = Vec::with_capacity(self.calls.len());
-        let mut after = Vec::with_capacity(self.calls.len());
-        for (call, accumulator) in self.calls.iter().zip(&mut self.accumulators) {
-            let (values, mask) = call.evaluate(block)?;
-            before.push(accumulator.values(&slots)?);
-            accumulator.update(&Rows {
-                slots: &self.scratch.slots,
-                values: &values,
-                kinds: block.kinds.as_deref(),
-                mask: mask.as_ref(),
-            })?;
-            after.push(accumulator.values(&slots)?);
-        }
+        let rows = |counts: &[i64]| -> Vec<bool> { slots.iter().map(|s| counts[*s as usize] > 0).collect() };
+        let had = rows(self.counts.as_slice());
+        let before = self.calls.values(&slots)?;
+        self.calls.update(block, &self.scratch.slots)?;
+        let after = self.calls.values(&slots)?;
         for (row, slot) in self.scratch.slots.iter().enumerate() {
             self.counts[*slot as usize] += block.kind(row).sign();
         }
-        let changes: Vec<Change> = slots
-            .iter()
-            .zip(had)
-            .enumerate()
-            .map(|(at, (slot, had_rows))| Change { at: at as u32, had_rows, has_rows: self.counts[*slot as usize] > 0 })
-            .collect();
-        let keys = self.table.keys(&slots)?;
-        self.emit(&changes, &keys, &before, &after, block.arrival_ns, out)
+        let mut changed = vec![false; slots.len()];
+        let pairs =
+            before.iter().zip(&after).map(|(before, after)| interleaved(before, after, &mut changed)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Changes { keys: self.table.keys(&slots)?, pairs, had, has: rows(self.counts.as_slice()), changed })
     }
-}
-
-/// For each row whether all results are the same before and after; `None` if there is no result
-/// column, so that nothing can have changed.
-fn unchanged(before: &[ArrayRef], after: &[ArrayRef]) -> Result<Option<BooleanArray>, OperatorError> {
-    let mut all: Option<BooleanArray> = None;
-    for (old, new) in before.iter().zip(after) {
-        let same = match arrow::compute::kernels::cmp::not_distinct(old, new) {
-            Ok(same) => same,
-            // Types without a comparison kernel (lists, maps) are compared value by value.
-            Err(_) => (0..old.len()).map(|i| Some(old.slice(i, 1) == new.slice(i, 1))).collect(),
-        };
-        all = Some(match all {
-            None => same,
-            Some(others) => arrow::compute::and(&others, &same)?,
-        });
-    }
-    Ok(all)
 }
 
 impl Operator for GroupAggregate {
@@ -210,16 +192,13 @@ impl Operator for GroupAggregate {
         let keys = self.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
         self.table.intern(&keys, rows, &mut self.scratch)?;
         self.resize();
-        if self.fold {
-            self.folded(&block, out)?;
-        } else {
-            self.each_row(&block, &keys, out)?;
-        }
+        let changes = if self.fold { self.folded(&block)? } else { self.each_row(&block, keys)? };
+        changes.emit(&self.schema, self.update_before, block.arrival_ns, out)?;
         if block.kinds.is_some() {
             let mut gone: Vec<u32> = self.scratch.slots.iter().copied().filter(|s| self.counts[*s as usize] == 0).collect();
             gone.sort_unstable();
             gone.dedup();
-            self.accumulators.iter_mut().for_each(|a| a.clear(&gone));
+            self.calls.clear(&gone);
             gone.into_iter().for_each(|s| self.table.remove(s));
         }
         Ok(())
@@ -229,9 +208,7 @@ impl Operator for GroupAggregate {
         let slots = self.table.slots();
         let mut columns = self.table.keys(&slots)?;
         columns.push(Arc::new(slots.iter().map(|s| self.counts[*s as usize]).collect::<Int64Array>()));
-        for accumulator in &mut self.accumulators {
-            columns.extend(accumulator.save(&slots)?);
-        }
+        columns.extend(self.calls.save(&slots)?);
         let hashes = slots.iter().map(|s| self.table.hash(*s)).collect();
         Ok(vec![StateTable::keyed("groups", hashes, columns)?])
     }
@@ -245,18 +222,13 @@ impl Operator for GroupAggregate {
             self.resize();
             let counts = rest[0].as_primitive::<Int64Type>();
             slots.slots.iter().zip(counts.values()).for_each(|(s, c)| self.counts[*s as usize] += c);
-            let mut rest = &rest[1..];
-            for accumulator in &mut self.accumulators {
-                let width = accumulator.save(&[])?.len();
-                accumulator.load(&slots.slots, &rest[..width])?;
-                rest = &rest[width..];
-            }
+            self.calls.load(&slots.slots, &rest[1..])?;
         }
         Ok(())
     }
 
     fn stats(&self) -> OperatorStats {
-        let memory = self.table.memory() + self.counts.capacity() * 16 + self.accumulators.iter().map(|a| a.memory()).sum::<usize>();
+        let memory = self.table.memory() + self.counts.capacity() * 8 + self.touched.capacity() * 8 + self.calls.memory();
         OperatorStats { entries: self.table.len() as u64, memory: memory as u64, late_rows: 0 }
     }
 }

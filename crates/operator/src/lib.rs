@@ -7,9 +7,12 @@
 
 pub mod aggregate;
 pub mod check;
+mod chunks;
 mod error;
 pub mod expand;
+mod gather;
 pub mod group;
+mod held;
 pub mod join;
 pub mod limit;
 pub mod map;

@@ -31,6 +31,8 @@ options! {
         flink "connector" => connector: String;
         /// Rows a block of this source; overrides the job's setting.
         ours "block.size" => block_size: Option<BlockSize>;
+        /// In how long rows of this source shall have been worked off; overrides the job's setting.
+        ours "block.latency-target" => latency_target: Option<Duration>;
         /// What happens to a record that cannot be read: `fail` names the place, `skip` counts it,
         /// `dead-letter` writes it to another table.
         ours "on-error" => on_error: OnError = OnError::Fail;
@@ -53,8 +55,22 @@ pub fn common_specs() -> Vec<OptionSpec> {
     TableOptions::specs()
 }
 
+/// The name of the stream that a table is, if it is one of connector `stream`.
+pub fn stream_name(table: &Table) -> Option<String> {
+    let is_stream = table.options.get("connector").is_some_and(|c| c == "stream");
+    is_stream.then(|| table.options.get("stream.name").unwrap_or(&table.name).clone())
+}
+
 fn raw(table: &Table) -> RawOptions {
-    RawOptions::new(format!("table '{}'", table.name), table.options.clone())
+    let mut options = table.options.clone();
+    if let Some(name) = stream_name(table) {
+        // What only the table knows, under the names of the connector's own options.
+        options.insert("stream.name".into(), name);
+        if !table.primary_key.is_empty() {
+            options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
+        }
+    }
+    RawOptions::new(format!("table '{}'", table.name), options)
 }
 
 fn common(table: &Table, raw: &mut RawOptions) -> Result<TableOptions, JobError> {

@@ -12,12 +12,15 @@ use tidemill_state::StateTable;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
-use crate::metrics::{NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
+use crate::metrics::{Monitor, NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
 use crate::worker::source::SplitState;
 use crate::worker::{Event, Shared, Snapshot, Start, Worker};
+
+/// The least time between two checkpoints that sources ask for.
+const WANTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a job is run, apart from its settings.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,8 @@ pub struct JobOptions {
     pub state_dir: Option<PathBuf>,
     /// Forget what is in the state directory.
     pub fresh: bool,
+    /// Shows the job's figures to whoever holds the other end.
+    pub monitor: Option<Monitor>,
 }
 
 /// Asks a running job to stop; may be shared with a signal handler.
@@ -79,6 +84,8 @@ struct Running {
     known: HashMap<usize, HashSet<String>>,
     next_worker: usize,
     finished: usize,
+    /// The sinks know that the job was asked to stop.
+    sinks_told: bool,
 }
 
 impl Job {
@@ -199,9 +206,12 @@ impl Job {
                 next_worker = i + 1;
             }
         }
-        let metrics = graph.nodes.iter().map(|_| (0..shards).map(|_| Arc::new(NodeMetrics::default())).collect()).collect();
+        let metrics: Vec<Vec<Arc<NodeMetrics>>> =
+            graph.nodes.iter().map(|_| (0..shards).map(|_| Arc::new(NodeMetrics::default())).collect()).collect();
+        if let Some(monitor) = &self.options.monitor {
+            monitor.watch(graph.nodes.iter().zip(&metrics).map(|(node, parts)| (node.name.clone(), parts.clone())).collect());
+        }
         let checkpoint = manifest.as_ref().map_or(0, |m| m.id);
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let shared = Arc::new(Shared {
             graph,
             settings: self.settings,
@@ -215,7 +225,7 @@ impl Job {
             exit: AtomicBool::new(false),
             discovered: Mutex::new(HashMap::new()),
             metrics,
-            run_id: format!("{:x}-{:x}", started, std::process::id()),
+            run_id: format!("{:x}-{:x}", start_of_run(), std::process::id()),
         });
         let states = Arc::new(states);
         let (sender, events) = channel();
@@ -228,8 +238,17 @@ impl Job {
             let thread = std::thread::Builder::new().name(format!("worker-{shard}")).spawn(move || worker.run());
             threads.push(thread.map_err(|e| JobError::failed(format!("starting a worker thread: {e}")))?);
         }
-        Ok(Running { shared, threads, events, store, checkpoint, taken: 0, known, next_worker, finished: 0 })
+        Ok(Running { shared, threads, events, store, checkpoint, taken: 0, known, next_worker, finished: 0, sinks_told: false })
     }
+}
+
+/// The time of a start, ms since 1970: later than that of every earlier start in this process, so that
+/// jobs that start at once have run ids of their own.
+fn start_of_run() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let earlier = LAST.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(now.max(last + 1))).expect("always a next one");
+    now.max(earlier + 1)
 }
 
 /// Commits what the restored checkpoint had prepared, and clears away what came after it.
@@ -264,20 +283,23 @@ impl Running {
         });
         let discovery = discovery.min();
         let mut wanted = false;
+        let mut next_wanted = Instant::now();
         loop {
             if self.finished == self.shared.shards {
-                self.checkpoint(true, true)?;
+                self.checkpoint(stop, true, true)?;
                 return Ok(true);
             }
             if stop.requested() {
                 self.shared.stopping.store(true, Ordering::Release);
-                self.checkpoint(true, false)?;
+                self.checkpoint(stop, true, false)?;
                 return Ok(false);
             }
             let now = Instant::now();
-            if periodic && (now >= next_checkpoint || std::mem::take(&mut wanted)) {
-                self.checkpoint(false, false)?;
+            let asked = periodic && now >= next_wanted && self.sources_want_checkpoint();
+            if periodic && (now >= next_checkpoint || asked || std::mem::take(&mut wanted)) {
+                self.checkpoint(stop, false, false)?;
                 next_checkpoint = Instant::now() + settings.checkpoint_interval;
+                next_wanted = Instant::now() + WANTED_PAUSE;
                 continue;
             }
             if let Some(interval) = discovery
@@ -302,6 +324,11 @@ impl Running {
         }
     }
 
+    /// Whether somebody behind a source waits for a checkpoint.
+    fn sources_want_checkpoint(&self) -> bool {
+        self.shared.graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Source(s) if s.source.wants_checkpoint()))
+    }
+
     /// A worker that panicked sends no event.
     fn check_threads(&self) -> Result<(), JobError> {
         if self.threads.iter().any(|t| t.is_finished()) {
@@ -310,14 +337,29 @@ impl Running {
         Ok(())
     }
 
+    /// Tells the sinks, once, if the job was asked to stop: a checkpoint, even one that began before, may
+    /// stand behind a writer that waits for a peer.
+    fn heed(&mut self, stop: &Stop) {
+        if self.sinks_told || !stop.requested() {
+            return;
+        }
+        self.sinks_told = true;
+        for node in &self.shared.graph.nodes {
+            if let NodeKind::Sink(spec) = &node.kind {
+                spec.sink.stopping();
+            }
+        }
+    }
+
     /// Takes a checkpoint and commits what it holds. With `last` the writers are closed.
-    fn checkpoint(&mut self, last: bool, finished: bool) -> Result<(), JobError> {
+    fn checkpoint(&mut self, stop: &Stop, last: bool, finished: bool) -> Result<(), JobError> {
         self.checkpoint += 1;
         self.shared.last.store(last, Ordering::Release);
         self.shared.checkpoint.store(self.checkpoint, Ordering::Release);
         self.shared.signals.iter().for_each(|s| s.raise());
         let mut snapshots: Vec<Snapshot> = Vec::new();
         while snapshots.len() < self.shared.shards {
+            self.heed(stop);
             match self.events.recv_timeout(Duration::from_millis(100)) {
                 Ok(Event::Snapshot(snapshot)) => snapshots.push(*snapshot),
                 Ok(Event::Failed(e)) => return Err(e),
@@ -330,13 +372,15 @@ impl Running {
         snapshots.sort_by_key(|s| s.worker);
         let mut manifest = Manifest { id: self.checkpoint, finished, ..Manifest::default() };
         let mut workers: Vec<Vec<OperatorState>> = Vec::new();
+        let mut read: HashMap<String, Vec<serde_json::Value>> = HashMap::new();
         for snapshot in snapshots {
             for (id, splits) in snapshot.sources {
+                read.entry(id.clone()).or_default().extend(splits.iter().filter_map(|s| s.split.position.clone()));
                 let values = splits.into_iter().map(|s| serde_json::to_value(s).expect("plain data"));
                 manifest.sources.entry(id).or_default().extend(values);
             }
             for (id, prepared) in snapshot.sinks {
-                manifest.sinks.entry(id).or_default().extend(prepared.wait()?);
+                manifest.sinks.entry(id).or_default().extend(prepared.wait(|| self.heed(stop))?);
             }
             workers.push(snapshot.operators);
         }
@@ -357,6 +401,16 @@ impl Running {
         }
         if abort {
             abort_now();
+        }
+        for node in self.shared.graph.nodes.iter().filter(|_| finished) {
+            if let NodeKind::Sink(spec) = &node.kind {
+                spec.sink.finished();
+            }
+        }
+        for node in &self.shared.graph.nodes {
+            if let (NodeKind::Source(spec), Some(positions)) = (&node.kind, read.get(&node.id)) {
+                spec.source.committed(positions);
+            }
         }
         Ok(())
     }

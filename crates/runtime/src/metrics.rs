@@ -1,7 +1,8 @@
 //! What a job measures while it runs, and the summary at its end.
 
-use std::sync::Mutex;
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -118,6 +119,51 @@ pub struct Latency {
     pub max: f64,
 }
 
+/// A node of a running job as it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeReport {
+    /// Its counts.
+    #[serde(flatten)]
+    pub counts: NodeSummary,
+    /// The lowest watermark that reached it, ms, if there is event time.
+    pub watermark: Option<i64>,
+    /// Latency from arrival to here since the job began; sinks only.
+    pub latency_ms: Option<Latency>,
+}
+
+/// A view of a job's nodes from another thread. It costs the job nothing until somebody looks, and keeps
+/// the last figures when the job has ended.
+#[derive(Clone, Default)]
+pub struct Monitor(Arc<Mutex<Vec<(String, Vec<Arc<NodeMetrics>>)>>>);
+
+impl Monitor {
+    /// From now on shows these nodes.
+    pub(crate) fn watch(&self, nodes: Vec<(String, Vec<Arc<NodeMetrics>>)>) {
+        *self.0.lock().expect("no panic while held") = nodes;
+    }
+
+    /// Every node as it stands, in the order of the plan.
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        let nodes = self.0.lock().expect("no panic while held").clone();
+        let report = |(name, parts): &(String, Vec<Arc<NodeMetrics>>)| {
+            let watermark = parts.iter().map(|p| p.watermark.load(Ordering::Relaxed)).min();
+            let latency = latency(parts.iter());
+            NodeReport {
+                counts: node_summary(name, parts),
+                watermark: watermark.filter(|w| *w != NO_WATERMARK && *w != i64::MAX),
+                latency_ms: (latency.max > 0.0).then_some(latency),
+            }
+        };
+        nodes.iter().map(report).collect()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Monitor")
+    }
+}
+
 /// Sums a node's counts over workers.
 pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) -> NodeSummary {
     let sum = |f: fn(&NodeMetrics) -> &AtomicU64| parts.iter().map(|p| f(p).load(Ordering::Relaxed)).sum();
@@ -156,6 +202,25 @@ pub fn process_usage() -> (f64, f64, u64) {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     // Linux gives kilobytes.
     (seconds(usage.ru_utime), seconds(usage.ru_stime), usage.ru_maxrss as u64 * 1024)
+}
+
+/// Lets the process open as many files and sockets as the system allows it, and says how many that is.
+/// Sessions often begin with 1,024, for the sake of programs that use `select`.
+pub fn raise_open_files() -> u64 {
+    // SAFETY: both calls only read or fill the struct that they are given; all-zero is a valid rlimit.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return 0;
+        }
+        if limit.rlim_cur < limit.rlim_max {
+            let wanted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) == 0 {
+                return wanted.rlim_cur;
+            }
+        }
+        limit.rlim_cur
+    }
 }
 
 /// Memory that the process holds now, bytes.

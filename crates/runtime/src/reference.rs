@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tidemill_connect::registry::CONNECTORS;
+use tidemill_connect::registry;
 use tidemill_format::csv::CsvOptions;
 use tidemill_format::json::JsonOptions;
 use tidemill_format::options::{OptionSet, OptionSpec};
@@ -40,7 +40,7 @@ pub fn page() -> String {
     );
     section(&mut out, "Settings (`SET 'key' = 'value'`)", "For the whole job.", &Settings::reference());
     section(&mut out, "Every table", "`WITH ('connector' = '…', …)`.", &common_specs());
-    for connector in CONNECTORS {
+    for connector in registry::all() {
         let directions = match (connector.source.is_some(), connector.sink.is_some()) {
             (true, true) => "source and sink",
             (true, false) => "source",
@@ -69,7 +69,7 @@ pub fn page() -> String {
 /// The options of a table that Flink would refuse.
 pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     let mut specs = common_specs();
-    if let Some(connector) = table.options.get("connector").and_then(|name| CONNECTORS.iter().find(|c| c.name == name)) {
+    if let Some(connector) = table.options.get("connector").and_then(|name| registry::find(name).ok()) {
         specs.extend((connector.specs)());
     }
     specs.extend(CsvOptions::specs());

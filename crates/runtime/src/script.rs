@@ -1,6 +1,7 @@
-//! A job file: its statements in order, its inserts gathered into jobs.
+//! A job file: its statements in order, its inserts gathered into jobs, or all of it into one job of a
+//! server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use tidemill_sql::session::{InsertPlan, Outcome};
 use tidemill_sql::{Session, SqlError};
 
 use crate::batch::BatchRunner;
+use crate::connector::stream_name;
 use crate::job::ProgressReport;
 use crate::metrics::Summary;
-use crate::physical::{Planner, explain};
+use crate::physical::{Graph, Planner, explain};
 use crate::settings::{RuntimeMode, Settings};
 use crate::{Job, JobError, JobOptions, Stop, describe};
 
@@ -104,6 +106,61 @@ impl Script {
         Ok(steps)
     }
 
+    /// Plans the whole script as one job of a server: its inserts, and for each view that is not
+    /// TEMPORARY one that writes it to the stream of its name.
+    ///
+    /// # Errors
+    /// The first statement that is wrong or has no place in a served job; a script with nothing to
+    /// serve; what the stream runtime cannot do, with the view's name.
+    pub fn served(&mut self) -> Result<(Vec<InsertPlan>, Settings), JobError> {
+        let text = self.text.clone();
+        let statements = self.session.parse(&text)?;
+        let mut inserts: Vec<InsertPlan> = Vec::new();
+        let mut settled: Option<BTreeMap<String, String>> = None;
+        for statement in &statements {
+            match self.session.execute(statement)? {
+                Outcome::Done => {}
+                Outcome::Inserts(more) => inserts.extend(more),
+                other => return Err(not_served(&other).or_at(Some(statement.span)).into()),
+            }
+            match &settled {
+                Some(settings) if settings != self.session.settings() => {
+                    return Err(SqlError::at(statement.span, "a served job has one set of settings, and this changes it after an INSERT")
+                        .with_help("write SET and RESET in front of the first INSERT")
+                        .into());
+                }
+                None if !inserts.is_empty() => settled = Some(self.session.settings().clone()),
+                _ => {}
+            }
+        }
+        let settings = self.settings()?;
+        if settings.runtime_mode == RuntimeMode::Batch {
+            return Err(JobError::usage(
+                "a served job is a stream; leave out SET 'execution.runtime-mode' = 'batch', or run the job with `tidemill run`",
+            ));
+        }
+        let views = self.session.served_views()?;
+        if inserts.is_empty() && views.is_empty() {
+            return Err(JobError::usage(
+                "the script has neither an INSERT nor a view, so there is nothing to serve; add INSERT INTO … or CREATE VIEW …",
+            ));
+        }
+        no_overwrite(&inserts)?;
+        if let Some(insert) = inserts.iter().find(|i| reads_what_is_written(std::slice::from_ref(i), &inserts)) {
+            return Err(SqlError::at(insert.span, "this reads a table that the job itself writes, and its inserts run at the same time")
+                .with_help("put the query between them into a view and let both use it; or serve two jobs")
+                .into());
+        }
+        self.graph(&inserts, &settings)?;
+        for (name, plan) in views {
+            let insert = view_insert(&name, plan);
+            // Each by itself, so that an error can name it.
+            self.graph(std::slice::from_ref(&insert), &settings).map_err(|e| in_view(&name, e))?;
+            inserts.push(insert);
+        }
+        Ok((inserts, settings))
+    }
+
     /// Runs the inserts of one step.
     ///
     /// # Errors
@@ -120,15 +177,15 @@ impl Script {
         if settings.runtime_mode == RuntimeMode::Batch {
             return BatchRunner::new(settings)?.run(&name, inserts, stop);
         }
-        if let Some(insert) = inserts.iter().find(|i| i.overwrite) {
-            return Err(SqlError::at(insert.span, "INSERT OVERWRITE needs batch mode: a stream has no end at which to replace a table")
-                .with_help("SET 'execution.runtime-mode' = 'batch', or use INSERT INTO")
-                .into());
-        }
+        no_overwrite(inserts)?;
+        let graph = self.graph(inserts, settings)?;
+        Job::new(name, graph, settings.clone(), options.clone()).run(stop, progress)
+    }
+
+    fn graph(&self, inserts: &[InsertPlan], settings: &Settings) -> Result<Graph, JobError> {
         let plans = self.optimized(inserts)?;
         let tables = |name: &str| self.session.table(name);
-        let graph = Planner::new(settings, &tables).plan(&plans)?;
-        Job::new(name, graph, settings.clone(), options.clone()).run(stop, progress)
+        Planner::new(settings, &tables).plan(&plans)
     }
 
     fn optimized(&self, inserts: &[InsertPlan]) -> Result<Vec<(Arc<Table>, LogicalPlan)>, JobError> {
@@ -175,6 +232,73 @@ impl Script {
     }
 }
 
+/// The streams of the process that inserts write, by name, each once.
+pub fn streams_written(inserts: &[InsertPlan]) -> BTreeSet<String> {
+    inserts.iter().filter_map(|insert| stream_name(&insert.table)).collect()
+}
+
+/// A stream replaces nothing.
+fn no_overwrite(inserts: &[InsertPlan]) -> Result<(), JobError> {
+    match inserts.iter().find(|i| i.overwrite) {
+        None => Ok(()),
+        Some(insert) => {
+            Err(SqlError::at(insert.span, "INSERT OVERWRITE needs batch mode: a stream has no end at which to replace a table")
+                .with_help("SET 'execution.runtime-mode' = 'batch', or use INSERT INTO")
+                .into())
+        }
+    }
+}
+
+/// The error for a statement that shows something, or ends.
+fn not_served(outcome: &Outcome) -> SqlError {
+    match outcome {
+        Outcome::Query(_) => SqlError::new("a served job has nobody to show the rows of a query to")
+            .with_help("CREATE VIEW name AS SELECT … makes them a stream that clients subscribe to"),
+        Outcome::Explain { .. } => SqlError::new("a served job has nobody to show a plan to")
+            .with_help("leave EXPLAIN out; CREATE VIEW name AS SELECT … serves the query, and the server tells the plan of a job"),
+        Outcome::Copy { .. } => SqlError::new("COPY ends, and a served job does not")
+            .with_help("INSERT INTO a table with 'connector' = 'filesystem' instead, or run the script with `tidemill run`"),
+        _ => SqlError::new("a served job has nobody to show this to").with_help("leave the statement out"),
+    }
+}
+
+/// The insert that writes a view to the stream of its name.
+fn view_insert(name: &str, plan: LogicalPlan) -> InsertPlan {
+    let options = [("connector", "stream"), ("stream.name", name), ("stream.snapshot", "updating")];
+    let table = Table {
+        name: name.to_string(),
+        columns: physical_columns(&plan),
+        watermark: None,
+        primary_key: Vec::new(),
+        options: options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+    };
+    InsertPlan { table: Arc::new(table), plan, span: Default::default(), on_conflict: None, overwrite: false }
+}
+
+/// An error in planning a view.
+fn in_view(name: &str, error: JobError) -> JobError {
+    let named = |message: &str| format!("view '{name}': {message}");
+    match error {
+        JobError::Sql(mut e) => {
+            e.message = named(&e.message);
+            JobError::Sql(e)
+        }
+        JobError::Usage(message) => JobError::Usage(named(&message)),
+        JobError::Failed(message) => JobError::Failed(named(&message)),
+    }
+}
+
+/// The columns of a plan as those of a table.
+fn physical_columns(plan: &LogicalPlan) -> Vec<tidemill_plan::Column> {
+    let column = |f: &arrow::datatypes::FieldRef| tidemill_plan::Column {
+        name: f.name().clone(),
+        data_type: f.data_type().clone(),
+        nullable: true,
+        kind: tidemill_plan::ColumnKind::Physical,
+    };
+    plan.schema().fields().iter().map(column).collect()
+}
+
 /// Whether any of `inserts` reads a table that any of `earlier` writes.
 fn reads_what_is_written(inserts: &[InsertPlan], earlier: &[InsertPlan]) -> bool {
     use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -214,17 +338,7 @@ fn copy_target(plan: &LogicalPlan, to: &str, options: &[(String, String)]) -> Re
             other => drop(with.insert(other.into(), value.clone())),
         }
     }
-    let columns = plan
-        .schema()
-        .fields()
-        .iter()
-        .map(|f| tidemill_plan::Column {
-            name: f.name().clone(),
-            data_type: f.data_type().clone(),
-            nullable: true,
-            kind: tidemill_plan::ColumnKind::Physical,
-        })
-        .collect();
+    let columns = physical_columns(plan);
     Ok(Table { name: to.to_string(), columns, watermark: None, primary_key: Vec::new(), options: with })
 }
 
@@ -233,5 +347,61 @@ pub fn render(error: &JobError, file: &str, text: &str, color: bool) -> String {
     match error {
         JobError::Sql(e) => SqlError::render(e, file, text, color),
         other => format!("error: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLES: &str = "CREATE TABLE t (a INT) WITH ('connector' = 'datagen'); CREATE TABLE o (a INT) WITH ('connector' = 'blackhole');";
+
+    #[track_caller]
+    fn refused(script: &str, expect: &str) {
+        let mut script = Script::new("job", format!("{TABLES}{script}"), BTreeMap::new());
+        let error = script.served().err().expect("it cannot be served").to_string();
+        assert!(error.contains(expect), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_served() {
+        refused("", "neither an INSERT nor a view");
+        refused("CREATE TEMPORARY VIEW v AS SELECT a FROM t;", "neither an INSERT nor a view");
+        refused("SELECT a FROM t;", "nobody to show the rows");
+        refused("EXPLAIN SELECT a FROM t;", "nobody to show a plan");
+        refused("SHOW TABLES;", "nobody to show this");
+        refused("SET 'execution.runtime-mode' = 'batch'; INSERT INTO o SELECT a FROM t;", "a served job is a stream");
+        refused("INSERT INTO o SELECT a FROM t; SET 'parallelism.default' = '2';", "one set of settings");
+        refused("INSERT INTO o SELECT a FROM t; INSERT INTO o SELECT a FROM o;", "reads a table that the job itself writes");
+        refused("INSERT OVERWRITE o SELECT a FROM t;", "INSERT OVERWRITE needs batch mode");
+        // The connector `stream` is another crate's; the error names the view.
+        refused("CREATE VIEW v AS SELECT a FROM t;", "view 'v': table 'v': there is no connector 'stream'");
+    }
+
+    #[test]
+    fn streams_have_the_name_that_is_given_or_the_tables() {
+        let insert = |name: &str, options: &[(&str, &str)]| {
+            let mut insert = view_insert(name, LogicalPlan::default());
+            let options = options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            insert.table = Arc::new(Table { options, ..insert.table.as_ref().clone() });
+            insert
+        };
+        let stream = ("connector", "stream");
+        let inserts = [
+            view_insert("view", LogicalPlan::default()),
+            insert("table", &[stream]),
+            insert("table", &[stream, ("stream.name", "named")]),
+            insert("again", &[stream, ("stream.name", "named")]),
+            insert("file", &[("connector", "filesystem")]),
+            insert("nothing", &[]),
+        ];
+        assert_eq!(streams_written(&inserts).into_iter().collect::<Vec<_>>(), ["named", "table", "view"]);
+    }
+
+    #[test]
+    fn a_script_is_one_job() {
+        let text = format!("{TABLES}INSERT INTO o SELECT a FROM t; INSERT INTO o SELECT a + 1 FROM t;");
+        let (inserts, settings) = Script::new("job", text, BTreeMap::new()).served().unwrap();
+        assert_eq!((inserts.len(), settings.name.as_deref()), (2, Some("job")));
     }
 }

@@ -197,6 +197,25 @@ impl Session {
         names.into_iter().filter_map(|n| self.table(n)).collect()
     }
 
+    /// The views that are not `TEMPORARY`, by name, with plans whose columns have the types of stored
+    /// ones.
+    ///
+    /// # Errors
+    /// A column whose type cannot be stored.
+    pub fn served_views(&self) -> Result<Vec<(String, LogicalPlan)>, SqlError> {
+        let planner = self.planner(&Arc::default());
+        let mut views = Vec::new();
+        for name in self.catalog.names() {
+            if let Some(Relation::View(view)) = self.catalog.get(name)
+                && !view.temporary
+            {
+                let plan = insert::stored(&planner, view.plan.clone())?;
+                views.push((name.to_string(), plan));
+            }
+        }
+        Ok(views)
+    }
+
     /// Carries out a statement as far as that can be done without running anything.
     ///
     /// # Errors
@@ -234,7 +253,7 @@ impl Session {
                     }
                 }
             }
-            StatementKind::CreateView { if_not_exists, name, columns, query, .. } => {
+            StatementKind::CreateView { temporary, if_not_exists, name, columns, query } => {
                 let planner = self.planner(hints);
                 let place = planner.lines().span(sqlparser::ast::Spanned::span(name));
                 let name = self.catalog.new_name(name, &planner.lines())?;
@@ -242,7 +261,12 @@ impl Session {
                     return Ok(Outcome::Done);
                 }
                 let plan = create::create_view(&planner, &name, columns, query, span)?;
-                let view = View { plan, text: query.to_string(), columns: columns.iter().map(|c| c.value.clone()).collect() };
+                let view = View {
+                    plan,
+                    text: query.to_string(),
+                    columns: columns.iter().map(|c| c.value.clone()).collect(),
+                    temporary: *temporary,
+                };
                 Arc::make_mut(&mut self.catalog).add(&name, Relation::View(Arc::new(view))).map_err(|e| e.or_at(place))?;
                 Outcome::Done
             }

@@ -5,7 +5,7 @@
 //!   LOCK                 held while a job runs
 //!   chk-7/               the newest complete checkpoint; older ones are removed
 //!     manifest.json      splits, committables, and the files with their checksums
-//!     0.state 1.state    one file a worker: pieces, each a header line and an Arrow IPC stream
+//!     0.state 1.state    one file a worker: pieces of tables, each a header line and an Arrow IPC stream
 //! ```
 //!
 //! A checkpoint is written as `chk-7.tmp`, synchronised, and renamed, so one that is there under
@@ -16,14 +16,20 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
-use crate::{StateTable, hash};
+use crate::StateTable;
+use crate::checksum::Checksum;
 
 /// The version of the layout; a directory of another version is refused.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Rows of a piece: few enough that a piece stays in the cache between encoding and writing, and that no
+/// second copy of the whole state is ever in memory.
+const PIECE_ROWS: usize = 8192;
 
 /// What to do about a checkpoint that cannot be read.
 const BEGIN_ANEW: &str = "run once with --fresh, or remove the state directory, to start from the beginning";
@@ -138,7 +144,7 @@ impl CheckpointStore {
             let path = dir.join(name);
             let damaged = |why: String| failed("restoring the state file", &path, format!("{why}; {BEGIN_ANEW}"));
             let bytes = fs::read(&path).map_err(|e| damaged(e.to_string()))?;
-            if hash::bytes(&bytes) != *checksum {
+            if Checksum::of(&bytes) != *checksum {
                 return Err(damaged("its checksum does not agree with the manifest".into()));
             }
             decode(&bytes, &mut states).map_err(|e| damaged(e.to_string()))?;
@@ -163,13 +169,12 @@ impl CheckpointStore {
                 if states.iter().all(|s| s.tables.iter().all(|t| t.batch.num_rows() == 0)) {
                     continue;
                 }
-                let bytes = encode(states)?;
                 let name = format!("{worker}.state");
-                manifest.files.push((name.clone(), hash::bytes(&bytes)));
-                total += bytes.len() as u64;
-                let mut file = File::create(temporary.join(name))?;
-                file.write_all(&bytes)?;
-                file.sync_all()?;
+                let mut file = Summed { file: File::create(temporary.join(&name))?, checksum: Checksum::new(), bytes: 0 };
+                encode(states, &mut file)?;
+                file.file.sync_all()?;
+                total += file.bytes;
+                manifest.files.push((name, file.checksum.finish()));
             }
             manifest.version = VERSION;
             let mut file = File::create(temporary.join("manifest.json"))?;
@@ -218,21 +223,45 @@ struct Header {
     operator: String,
     table: String,
     bytes: usize,
+    /// The next piece is of the same table.
+    more: bool,
 }
 
-fn encode(states: &[OperatorState]) -> Result<Vec<u8>, std::io::Error> {
-    let mut out = Vec::new();
+/// A file and the checksum of what was written to it.
+struct Summed {
+    file: File,
+    checksum: Checksum,
+    bytes: u64,
+}
+
+impl Summed {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), std::io::Error> {
+        self.checksum.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+}
+
+fn encode(states: &[OperatorState], out: &mut Summed) -> Result<(), std::io::Error> {
+    let (mut head, mut body) = (Vec::new(), Vec::new());
     for state in states {
         for table in &state.tables {
-            let mut body = Vec::new();
-            write_batch(&table.batch, &mut body).map_err(std::io::Error::other)?;
-            let header = Header { operator: state.operator.clone(), table: table.name.clone(), bytes: body.len() };
-            serde_json::to_writer(&mut out, &header)?;
-            out.push(b'\n');
-            out.extend_from_slice(&body);
+            let rows = table.batch.num_rows();
+            for from in (0..rows.max(1)).step_by(PIECE_ROWS) {
+                head.clear();
+                body.clear();
+                let length = PIECE_ROWS.min(rows - from);
+                write_batch(&table.batch.slice(from, length), &mut body).map_err(std::io::Error::other)?;
+                let (operator, table) = (state.operator.clone(), table.name.clone());
+                let header = Header { operator, table, bytes: body.len(), more: from + length < rows };
+                serde_json::to_writer(&mut head, &header)?;
+                head.push(b'\n');
+                out.write(&head)?;
+                out.write(&body)?;
+            }
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 fn write_batch(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), arrow::error::ArrowError> {
@@ -244,6 +273,7 @@ fn write_batch(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), arrow::erro
 fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn std::error::Error>> {
     let mut input = BufReader::new(bytes);
     let mut line = String::new();
+    let mut pieces: Vec<RecordBatch> = Vec::new();
     while input.read_line(&mut line)? > 0 {
         let header: Header = serde_json::from_str(&line)?;
         line.clear();
@@ -251,11 +281,17 @@ fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn s
         input.read_exact(&mut body)?;
         let reader = StreamReader::try_new(body.as_slice(), None)?;
         for batch in reader {
-            let table = StateTable { name: header.table.clone(), batch: batch? };
-            match states.last_mut().filter(|s| s.operator == header.operator) {
-                Some(state) => state.tables.push(table),
-                None => states.push(OperatorState { operator: header.operator.clone(), tables: vec![table] }),
-            }
+            pieces.push(batch?);
+        }
+        if header.more || pieces.is_empty() {
+            continue;
+        }
+        let whole = if pieces.len() == 1 { pieces.remove(0) } else { concat_batches(&pieces[0].schema(), &pieces)? };
+        pieces.clear();
+        let table = StateTable { name: header.table, batch: whole };
+        match states.last_mut().filter(|s| s.operator == header.operator) {
+            Some(state) => state.tables.push(table),
+            None => states.push(OperatorState { operator: header.operator, tables: vec![table] }),
         }
     }
     Ok(())
@@ -264,6 +300,7 @@ fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash;
     use arrow::array::{ArrayRef, Int64Array};
     use std::sync::Arc;
 
@@ -301,6 +338,23 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
+    /// A large table is written in pieces and is one again when it is read.
+    #[test]
+    fn tables_stay_whole() {
+        let dir = dir("whole");
+        let store = CheckpointStore::open(&dir).unwrap();
+        let values: Vec<i64> = (0..3 * PIECE_ROWS as i64 + 5).collect();
+        let mut states = state(values.clone());
+        states[0].tables.extend(state(vec![7]).remove(0).tables);
+        states[0].tables.extend(state(Vec::new()).remove(0).tables);
+        store.write(Manifest { id: 1, ..Manifest::default() }, &[states.clone(), state(values)]).unwrap();
+        let loaded = store.load(&store.latest().unwrap().unwrap()).unwrap();
+        let tables = |states: &[OperatorState]| states.iter().flat_map(|s| s.tables.iter().map(|t| t.batch.clone())).collect::<Vec<_>>();
+        let expect = [tables(&states), vec![states[0].tables[0].batch.clone()]].concat();
+        assert_eq!(tables(&loaded), expect);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
     #[test]
     fn damage_is_found_and_named() {
         let dir = dir("damage");
@@ -314,7 +368,7 @@ mod tests {
         let error = store.load(&store.latest().unwrap().unwrap()).unwrap_err().to_string();
         assert!(error.contains("0.state") && error.contains("checksum") && error.contains("--fresh"), "{error}");
         let manifest = dir.join("chk-1/manifest.json");
-        let other_version = fs::read_to_string(&manifest).unwrap().replace("\"version\": 1", "\"version\": 9");
+        let other_version = fs::read_to_string(&manifest).unwrap().replace("\"version\": 2", "\"version\": 9");
         for (content, why) in [("", "damaged"), ("{\"version\"", "damaged"), (other_version.as_str(), "another version (layout 9")] {
             fs::write(&manifest, content).unwrap();
             let error = store.latest().unwrap_err().to_string();

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::buffer::NullBuffer;
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashTable;
 
 use crate::hash;
+use crate::ints::{from_ints, ints, is_int};
+use crate::packed::{self, Packed};
 
 /// For each row of a block the slot of its key, and the rows that brought a new key.
 #[derive(Default)]
@@ -28,8 +29,8 @@ const DEAD_BYTES_MIN: usize = 64 << 10;
 
 /// Maps keys to slots: small numbers, given again when a key is removed.
 ///
-/// Keys of one integer-like column are kept as integers, one text column as its bytes, anything
-/// else in Arrow's row form.
+/// Keys of one integer-like column are kept as integers, one text column as its bytes, several columns
+/// of these kinds one behind the other, anything else in Arrow's row form.
 pub struct KeyTable {
     types: Vec<DataType>,
     store: Store,
@@ -51,8 +52,16 @@ enum Store {
         valid: Vec<bool>,
         /// Bytes in the arena of keys that were removed.
         dead: usize,
-        converter: Option<RowConverter>,
+        form: Form,
     },
+}
+
+/// How keys are bytes.
+enum Form {
+    /// The text of one column.
+    Text,
+    Packed,
+    Rows(RowConverter),
 }
 
 impl KeyTable {
@@ -61,14 +70,13 @@ impl KeyTable {
     /// # Errors
     /// A type that cannot be a key.
     pub fn new(types: Vec<DataType>) -> Result<Self, ArrowError> {
+        let bytes = |form| Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, form };
         let store = match types.as_slice() {
             [] => Store::Unit,
             [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
-            [DataType::Utf8] => Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, converter: None },
-            many => {
-                let converter = RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?;
-                Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, converter: Some(converter) }
-            }
+            [DataType::Utf8] => bytes(Form::Text),
+            many if packed::fits(many) => bytes(Form::Packed),
+            many => bytes(Form::Rows(RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?)),
         };
         Ok(KeyTable { types, store, index: HashTable::new(), hashes: Vec::new(), free: Vec::new() })
     }
@@ -150,14 +158,18 @@ impl KeyTable {
                     slots.push(slot);
                 }
             }
-            Store::Bytes { arena, places, valid, converter, .. } => {
-                let encoded = converter.as_mut().map(|c| c.convert_columns(columns)).transpose()?;
-                let text = encoded.is_none().then(|| columns[0].as_string::<i32>());
+            Store::Bytes { arena, places, valid, form, .. } => {
+                let encoded = match form {
+                    Form::Text => Encoded::Text(columns[0].as_string::<i32>()),
+                    Form::Packed => Encoded::Packed(Packed::new(columns, rows)?),
+                    Form::Rows(converter) => Encoded::Rows(converter.convert_columns(columns)?),
+                };
                 for row in 0..rows {
-                    let (key, is_valid): (&[u8], bool) = match (&encoded, text) {
-                        (Some(rows), _) => (rows.row(row).data(), true),
-                        (None, Some(text)) if text.is_valid(row) => (text.value(row).as_bytes(), true),
-                        _ => (&[], false),
+                    let (key, is_valid): (&[u8], bool) = match &encoded {
+                        Encoded::Text(text) if text.is_valid(row) => (text.value(row).as_bytes(), true),
+                        Encoded::Text(_) => (&[], false),
+                        Encoded::Packed(keys) => (keys.get(row), true),
+                        Encoded::Rows(rows) => (rows.row(row).data(), true),
                     };
                     let hash = hashes[row];
                     let at = |s: u32| {
@@ -248,19 +260,20 @@ impl KeyTable {
                 let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
                 Ok(vec![from_ints(&array, &self.types[0])?])
             }
-            Store::Bytes { arena, places, valid, converter, .. } => {
+            Store::Bytes { arena, places, valid, form, .. } => {
                 let key = |s: u32| {
                     let (start, len) = places[s as usize];
                     &arena[start as usize..start as usize + len as usize]
                 };
-                match converter {
-                    None => {
+                match form {
+                    Form::Text => {
                         // SAFETY: the bytes were taken from a string array.
                         let text = |s: u32| unsafe { std::str::from_utf8_unchecked(key(s)) };
                         let array: StringArray = slots.iter().map(|s| valid[*s as usize].then(|| text(*s))).collect();
                         Ok(vec![Arc::new(array)])
                     }
-                    Some(converter) => {
+                    Form::Packed => packed::unpack(&self.types, slots.len(), |i| key(slots[i])),
+                    Form::Rows(converter) => {
                         let parser = converter.parser();
                         converter.convert_rows(slots.iter().map(|s| parser.parse(key(*s))))
                     }
@@ -278,6 +291,13 @@ impl KeyTable {
         };
         store + self.index.allocation_size() + self.hashes.capacity() * 8 + self.free.capacity() * 4
     }
+}
+
+/// The keys of a block as bytes.
+enum Encoded<'a> {
+    Text(&'a StringArray),
+    Packed(Packed),
+    Rows(arrow::row::Rows),
 }
 
 fn give(free: &mut Vec<u32>, hashes: &mut Vec<u64>, hash: u64) -> u32 {
@@ -298,40 +318,6 @@ fn put<T: Default + Clone>(column: &mut Vec<T>, slot: u32, value: T) {
         column.resize(slot as usize + 1, T::default());
     }
     column[slot as usize] = value;
-}
-
-fn is_int(t: &DataType) -> bool {
-    matches!(
-        t,
-        DataType::Int64
-            | DataType::Int32
-            | DataType::Int16
-            | DataType::Int8
-            | DataType::Date32
-            | DataType::Timestamp(..)
-            | DataType::Time32(TimeUnit::Millisecond)
-    )
-}
-
-/// An integer-like column as 64-bit integers, its memory shared where the width allows.
-fn ints(column: &ArrayRef) -> Result<PrimitiveArray<Int64Type>, ArrowError> {
-    Ok(match column.data_type() {
-        DataType::Int64 => column.as_primitive::<Int64Type>().clone(),
-        DataType::Timestamp(..) => arrow::array::make_array(column.to_data().into_builder().data_type(DataType::Int64).build()?)
-            .as_primitive::<Int64Type>()
-            .clone(),
-        DataType::Date32 | DataType::Time32(_) => {
-            cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone()
-        }
-        _ => cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone(),
-    })
-}
-
-fn from_ints(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
-    match to {
-        DataType::Date32 | DataType::Time32(_) => cast(&cast(array, &DataType::Int32)?, to),
-        _ => cast(array, to),
-    }
 }
 
 #[cfg(test)]
@@ -394,6 +380,20 @@ mod tests {
         check(
             vec![Arc::new(StringArray::from(vec![Some("a"), Some("a"), None, Some("a")])), Arc::new(Int64Array::from(vec![1, 2, 1, 1]))],
             &[0, 1, 2, 0],
+            &[0, 1, 2],
+        );
+        check(
+            vec![
+                Arc::new(Date32Array::from(vec![Some(1), None, Some(1), Some(1)])),
+                Arc::new(StringArray::from(vec![Some(""), Some(""), None, Some("")])),
+                Arc::new(StringArray::from(vec![Some("é"), Some("é"), Some("é"), Some("é")])),
+            ],
+            &[0, 1, 2, 0],
+            &[0, 1, 2],
+        );
+        check(
+            vec![Arc::new(Int64Array::from(vec![1, 1, 2])), Arc::new(arrow::array::Float64Array::from(vec![0.5, 0.25, 0.5]))],
+            &[0, 1, 2],
             &[0, 1, 2],
         );
         check(vec![], &[0, 0, 0], &[0]);

@@ -6,8 +6,11 @@
 //! operators, and when checkpoints happen.
 
 pub mod checkpoint;
+mod checksum;
 pub mod hash;
+pub mod ints;
 mod key_table;
+mod packed;
 mod table;
 
 pub use key_table::{KeyTable, Slots};

@@ -1,5 +1,6 @@
 //! The commands and their options.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
@@ -22,6 +23,15 @@ pub enum Command {
     Sql(SqlArgs),
     /// Show how a job would run: plans, operators, state, options that Flink lacks.
     Explain(RunArgs),
+    /// Keep jobs running, and let other processes publish to and subscribe from their streams.
+    Serve(ServeArgs),
+    /// Publish what any connector reads into a stream of a server, or write a stream's rows by any
+    /// connector; exactly once, by the options that tables have.
+    Adapter(AdapterArgs),
+    /// Publish files, or standard input, into a stream of a server.
+    Publish(PublishArgs),
+    /// Print the rows of a server's stream as they come.
+    Subscribe(SubscribeArgs),
     /// Run a job over every combination of some settings, or every job of a directory, and compare.
     Bench(BenchArgs),
     /// Print the reference of settings, connectors, formats and functions as Markdown.
@@ -62,6 +72,169 @@ pub struct RunArgs {
 }
 
 #[derive(Args)]
+pub struct ServeArgs {
+    /// Job files to add; a file's name is its job's. A job of that name gets the new text and keeps its
+    /// state.
+    pub jobs: Vec<PathBuf>,
+    /// The address to listen on; port 0 lets the system choose. Other than loopback only with TLS and
+    /// tokens.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7733")]
+    pub listen: SocketAddr,
+    /// Keep jobs, their checkpoints and the logs of streams here; without it nothing outlives the server.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The server's certificate and those that lead to a root, PEM; read anew when it changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Who may do what, a line each: {"token": "…", "name": "…", "read": ["*"], "write": ["trades"],
+    /// "manage": false, "expires": "2030-01-01T00:00:00Z"}; read anew when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+    /// A setting for all jobs; may be given often and wins over what a job sets.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Replace ${NAME} in the job files by a value; may be given often. The environment is not used.
+    #[arg(long = "define", short = 'D', value_name = "NAME=VALUE")]
+    pub define: Vec<String>,
+    /// Shards of each job; the processors of the machine by default.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=PARALLELISM_MAX as u64))]
+    pub parallelism: Option<usize>,
+    /// Memory for the whole process, such as 2GB; jobs fail rather than grow beyond it.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Connections at once; further ones are turned away.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    pub max_connections: usize,
+    /// The largest block that a publisher may send at once.
+    #[arg(long, value_name = "SIZE", default_value = "64MB")]
+    pub max_block_bytes: String,
+    /// Write what each job did as JSON to this file, when the server ends.
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+}
+
+/// How a server is reached.
+#[derive(Args, Clone)]
+pub struct RemoteArgs {
+    /// The token that the server asks for; by default what TIDEMILL_TOKEN holds.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// PEM certificates that the server's must go back to; by default those that the system trusts.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<String>,
+    /// How often to try again when the server does not answer or goes away; by default for ever.
+    #[arg(long, value_name = "N")]
+    pub reconnect: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct AdapterArgs {
+    /// What is read: a table's options, such as connector=filesystem,path=x.csv,format=csv (values with
+    /// commas in quotes), or a stream, flight://HOST:PORT/STREAM.
+    #[arg(long, value_name = "OPTIONS|URL")]
+    pub from: String,
+    /// Where it goes: a stream, or a table's options.
+    #[arg(long, value_name = "URL|OPTIONS")]
+    pub to: String,
+    /// The adapter's name at the server, which remembers under it what was done; by default made of the
+    /// options, so that the same command goes on where it stood.
+    #[arg(long, value_name = "NAME")]
+    pub id: Option<String>,
+    /// Rows in a message, or auto: what is at hand, up to 8,192 rows or 4 MB.
+    #[arg(long, value_name = "ROWS|auto")]
+    pub block_size: Option<String>,
+    /// When a stream is read: keep checkpoints here and go on from the last one.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// When a stream is read: a setting of the job that does it; may be given often. Checkpoints are a
+    /// second apart unless execution.checkpointing.interval is set.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write the summary as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// No live line and no summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+#[derive(Args)]
+pub struct PublishArgs {
+    /// The stream: flight://HOST:PORT/STREAM, or flight+tls:// for an encrypted connection.
+    pub url: String,
+    /// Files, directories or patterns; without them standard input is published.
+    pub files: Vec<String>,
+    /// The format; by default by the file's extension, CSV for standard input.
+    #[arg(long, value_enum)]
+    pub format: Option<Input>,
+    /// CSV begins with a line of column names, which must be the stream's.
+    #[arg(long)]
+    pub header: bool,
+    /// The publisher's name; by default files go on where the same command stood, and each standard
+    /// input is new.
+    #[arg(long, value_name = "NAME")]
+    pub id: Option<String>,
+    /// Rows in a message, or auto: what is at hand, up to 8,192 rows or 4 MB.
+    #[arg(long, value_name = "ROWS|auto")]
+    pub block_size: Option<String>,
+    /// Count and pass over records that cannot be read.
+    #[arg(long)]
+    pub skip_errors: bool,
+    /// Write the summary as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// No live line and no summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+/// What `tidemill publish` reads.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Input {
+    /// Comma-separated values.
+    Csv,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Args)]
+pub struct SubscribeArgs {
+    /// The stream: flight://HOST:PORT/STREAM, or flight+tls:// for an encrypted connection.
+    pub url: String,
+    /// Where to begin: now, snapshot, earliest, acknowledged, or the number of a row; by default
+    /// acknowledged with --name, otherwise now.
+    #[arg(long, value_name = "START")]
+    pub from: Option<String>,
+    /// Only rows for which this SQL condition is true; the server looks.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
+    /// Only these columns, in this order.
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// How rows are printed.
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub format: Output,
+    /// The subscriber's name: what was printed is acknowledged under it, and does not come again.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// End after so many rows. With --name and --where the last ones may come again: how far they reach is
+    /// known by whole messages.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+#[derive(Args)]
 pub struct SqlArgs {
     /// Statements; without them they are read from standard input.
     pub sql: Option<String>,
@@ -73,7 +246,7 @@ pub struct SqlArgs {
     pub output: Output,
 }
 
-/// How `tidemill sql` shows rows.
+/// How rows are shown.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Output {
     /// A table for people.
@@ -92,6 +265,13 @@ pub struct BenchArgs {
     /// --vary block.size=1,16,auto --vary parallelism=1,2
     #[arg(long, value_name = "KEY=V1,V2,…")]
     pub vary: Vec<String>,
+    /// Serve the job and feed it through an adapter process that reads from this connector, such as
+    /// 'connector=filesystem,path=trades.csv,format=csv'; what both processes cost is added up.
+    #[arg(long, value_name = "OPTIONS", requires = "stream")]
+    pub adapter: Option<String>,
+    /// The stream of the job that the adapter publishes into.
+    #[arg(long, value_name = "NAME", requires = "adapter")]
+    pub stream: Option<String>,
     /// Runs of each combination, interleaved.
     #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub runs: usize,

@@ -1,6 +1,6 @@
 //! `bench`: the command line of the laboratory.
 
-use tidemill_lab::{Bench, Suite, Vary};
+use tidemill_lab::{Adapter, Bench, Suite, Vary};
 
 use crate::Failure;
 use crate::args::BenchArgs;
@@ -27,14 +27,16 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(n) = args.run.parallelism {
         arguments.extend(["--parallelism".to_string(), n.to_string()]);
     }
-    if let Some(dir) = &args.run.state_dir {
+    if let Some(dir) = args.run.state_dir.as_ref().filter(|_| args.adapter.is_none()) {
         // Checkpoints are part of what is measured; what an earlier run left is not.
         arguments.extend(["--state-dir".to_string(), dir.display().to_string(), "--fresh".to_string()]);
     }
     if args.run.job.is_dir() {
         return suite(args, arguments);
     }
-    let bench = Bench { job: args.run.job.clone(), arguments, vary, runs: args.runs, out: args.out.clone() };
+    let adapter =
+        args.adapter.as_ref().zip(args.stream.as_ref()).map(|(from, stream)| Adapter { from: from.clone(), stream: stream.clone() });
+    let bench = Bench { job: args.run.job.clone(), arguments, adapter, vary, runs: args.runs, out: args.out.clone() };
     bench
         .run(&mut |line| eprintln!("{line}"))
         .map(|table| print!("{table}"))

@@ -1,12 +1,15 @@
 //! The command line. The only place that knows exit codes: 0, 1 (the job failed), 2 (bad usage),
 //! 130 (interrupted twice). A reader of standard output that goes away ends the process by SIGPIPE.
 
+mod adapter;
 mod args;
 mod bench;
 mod define;
 mod files;
 mod run;
+mod serve;
 mod show;
+mod subscribe;
 
 use std::process::ExitCode;
 
@@ -18,12 +21,23 @@ use args::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    end_with_the_reader();
+    tidemill_hub::register();
+    tidemill_remote::register();
+    // Whoever read them may be gone, which must not end what goes on.
+    tidemill_remote::notices(|text| drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"))));
     let cli = Cli::parse();
+    // A server outlives those who read its log.
+    if !matches!(cli.command, Command::Serve(_)) {
+        end_with_the_reader();
+    }
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Sql(args) => run::sql(&args),
         Command::Explain(args) => run::explain(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Adapter(args) => adapter::adapter(&args),
+        Command::Publish(args) => adapter::publish(&args),
+        Command::Subscribe(args) => subscribe::subscribe(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Reference => {
             print!("{}", tidemill_runtime::reference::page());
@@ -44,19 +58,33 @@ fn main() -> ExitCode {
 }
 
 /// When whoever reads our output goes away (`tidemill … | head`), the process ends as other tools do:
-/// by SIGPIPE and without a word, where Rust's `println!` would panic. Sockets are written with
-/// MSG_NOSIGNAL, so only pipes count. A job that is ended so goes on from its last checkpoint, as after
-/// any other end.
+/// by SIGPIPE and without a word, where Rust's `println!` would panic. A peer that closes its socket
+/// raises the same signal where several buffers are written at once, and is an error like any other.
+/// A job that is ended so goes on from its last checkpoint, as after any other end.
 fn end_with_the_reader() {
     use signal_hook::consts::SIGPIPE;
     use signal_hook::low_level::{emulate_default_handler, register};
     // SAFETY: the handler does what the default action does, which is async-signal-safe.
-    let registered = unsafe { register(SIGPIPE, || drop(emulate_default_handler(SIGPIPE))) };
+    let registered = unsafe {
+        register(SIGPIPE, || {
+            if reader_is_gone() {
+                drop(emulate_default_handler(SIGPIPE))
+            }
+        })
+    };
     // Without the handler a broken pipe is an error like any other.
     drop(registered);
 }
 
+/// Whether nobody reads standard output any more.
+fn reader_is_gone() -> bool {
+    let mut out = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+    // SAFETY: one valid pollfd, and poll is async-signal-safe.
+    unsafe { libc::poll(&raw mut out, 1, 0) > 0 && out.revents & libc::POLLERR != 0 }
+}
+
 /// Why the process ends with an error.
+#[derive(Debug)]
 pub struct Failure {
     message: String,
     code: u8,

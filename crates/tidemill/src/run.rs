@@ -35,21 +35,21 @@ fn overrides(args: &RunArgs) -> Result<BTreeMap<String, String>, Failure> {
 }
 
 /// The job's text with `${NAME}` replaced.
-fn text(args: &RunArgs) -> Result<String, Failure> {
-    let text = if args.job == Path::new("-") {
+pub fn text(job: &Path, define: &[String]) -> Result<String, Failure> {
+    let text = if job == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::usage(format!("reading the job from standard input: {e}")))?;
         text
     } else {
-        std::fs::read_to_string(&args.job).map_err(|e| Failure::usage(format!("reading the job '{}': {e}", args.job.display())))?
+        std::fs::read_to_string(job).map_err(|e| Failure::usage(format!("reading the job '{}': {e}", job.display())))?
     };
-    let values = args.define.iter().map(|d| pair(d, "--define")).collect::<Result<BTreeMap<_, _>, _>>()?;
-    define::substitute(&text, &values).map_err(|e| failure(&JobError::from(e), &args.job.display().to_string(), &text))
+    let values = define.iter().map(|d| pair(d, "--define")).collect::<Result<BTreeMap<_, _>, _>>()?;
+    define::substitute(&text, &values).map_err(|e| failure(&JobError::from(e), &job.display().to_string(), &text))
 }
 
 fn script(args: &RunArgs) -> Result<Script, Failure> {
     let name = args.job.file_stem().map_or_else(|| "job".into(), |s| s.to_string_lossy().into_owned());
-    let mut script = Script::new(name, text(args)?, overrides(args)?);
+    let mut script = Script::new(name, text(&args.job, &args.define)?, overrides(args)?);
     script.resolve_files(Arc::new(files::resolve));
     Ok(script)
 }
@@ -61,19 +61,21 @@ fn failure(error: &JobError, file: &str, text: &str) -> Failure {
 }
 
 /// Ctrl-C and SIGTERM stop the job with a last checkpoint; the second time at once.
-fn stop_on_signals() -> Result<Stop, Failure> {
+pub fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::default();
     let handler = stop.clone();
     let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
         .map_err(|e| Failure { message: format!("error: listening for signals: {e}"), code: 1 })?;
     std::thread::spawn(move || {
         for _ in signals.forever() {
+            // A server may have lost whoever read its log: that must not keep it from stopping.
+            let say = |text: &str| drop(writeln!(std::io::stderr(), "\n{text}"));
             if handler.requested() {
-                eprintln!("\nstopped at once; what the last checkpoint holds is kept");
+                say("stopped at once; what the last checkpoint holds is kept");
                 std::process::exit(130);
             }
-            eprintln!("\nstopping: taking a last checkpoint (once more to stop at once)");
             handler.stop();
+            say("stopping: taking a last checkpoint (once more to stop at once)");
         }
     });
     Ok(stop)
@@ -103,7 +105,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
                 // Several jobs of one file keep their checkpoints apart.
                 number += 1;
                 let state_dir = args.state_dir.as_ref().map(|d| if jobs > 1 { d.join(number.to_string()) } else { d.clone() });
-                let options = JobOptions { state_dir, fresh: args.fresh };
+                let options = JobOptions { state_dir, fresh: args.fresh, monitor: None };
                 let mut live = Live::new(args.quiet);
                 let summary = script.run(inserts, settings, &options, &stop, |report| live.show(report));
                 live.end();

@@ -9,9 +9,9 @@
 //! - [`queue`]: bytes on their way to a peer
 //! - [`source`], [`sink`]: the two directions
 
-pub(crate) mod feed;
-pub(crate) mod intake;
-mod peer;
+pub mod feed;
+pub mod intake;
+pub mod peer;
 mod queue;
 mod sink;
 mod source;

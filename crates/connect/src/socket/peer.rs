@@ -84,7 +84,7 @@ impl Peers {
     }
 
     /// Waits for that long; false if stopped before.
-    fn pause(&self, time: Duration) -> bool {
+    pub fn pause(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut state = self.lock();
         while !state.stopped {

@@ -1,5 +1,7 @@
 //! Blocks to JSON lines.
 
+use std::cell::RefCell;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
@@ -119,7 +121,7 @@ enum Values<'a> {
     Binary(&'a arrow::array::BinaryArray),
     Date(&'a [i32]),
     Time(&'a [i32]),
-    Timestamp { values: &'a [i64], unit: TimeUnit, zoned: bool },
+    Timestamp { values: &'a [i64], unit: TimeUnit, zoned: bool, text: RefCell<value::TimestampWriter> },
     Struct(Vec<(Vec<u8>, Cells<'a>)>),
     List(&'a [i32], Box<Cells<'a>>),
     Map(&'a [i32], &'a arrow::array::StringArray, Box<Cells<'a>>),
@@ -150,6 +152,7 @@ impl<'a> Cells<'a> {
                 },
                 unit: *unit,
                 zoned: zone.is_some(),
+                text: RefCell::default(),
             },
             DataType::Struct(fields) => {
                 let columns = array.as_struct().columns().iter();
@@ -193,9 +196,9 @@ impl<'a> Cells<'a> {
             Values::Binary(v) => quoted_if(true, out, |out| base64::write(out, v.value(row))),
             Values::Date(v) => quoted_if(true, out, |out| value::write_date(out, v[row])),
             Values::Time(v) => quoted_if(true, out, |out| value::write_time_ms(out, v[row])),
-            Values::Timestamp { values, unit, zoned } => quoted_if(true, out, |out| {
+            Values::Timestamp { values, unit, zoned, text } => quoted_if(true, out, |out| {
                 let from = out.len();
-                value::write_timestamp(out, values[row], *unit, 0);
+                text.borrow_mut().write(out, values[row], *unit);
                 if style.iso
                     && let Some(blank) = memchr::memchr(b' ', &out[from..])
                 {

@@ -1,156 +1,178 @@
 //! `DISTINCT` for any aggregate function: a value counts once however often it is there.
+//!
+//! Calls of the same argument share the set of its values, whatever their filters: one look-up a row
+//! tells for which of them a value is new. The sets themselves are those of [`super::seen`].
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray};
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::buffer::BooleanBuffer;
 use tidemill_block::RowKind;
-use tidemill_state::{KeyTable, Slots};
 
+use super::seen::Seen;
 use super::{Accumulator, AggregateCall, Rows, plain};
 use crate::OperatorError;
 
-/// Counts how often each value is in each slot and passes on only the first and the last.
+/// Accumulators that are told of each value once: of the first, and where values may go, of the last.
 pub(super) struct Distinct {
-    inner: Box<dyn Accumulator>,
-    /// Keys: (slot, value).
-    seen: KeyTable,
-    counts: Vec<i64>,
-    scratch: Slots,
+    seen: Seen,
+    /// Each with its filter's number.
+    inner: Vec<(usize, Box<dyn Accumulator>)>,
+    /// For each row of a block the filters that it passes, then those for which it is the first or the
+    /// last of its value.
+    bits: Vec<u32>,
+}
+
+/// Rows for calls that share a set.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub slots: &'a [u32],
+    pub values: &'a [ArrayRef],
+    pub kinds: Option<&'a [RowKind]>,
+    /// For each filter the rows that it lets through; `None` means all.
+    pub masks: &'a [Option<&'a BooleanArray>],
 }
 
 impl Distinct {
+    /// For one call. State may be taken out again.
+    ///
+    /// # Errors
+    /// A function that cannot do what is needed; values that cannot be told apart.
     pub fn new(call: &AggregateCall, retracts: bool) -> Result<Self, OperatorError> {
-        let mut types = vec![DataType::Int64];
-        types.extend(call.argument_types.iter().cloned());
-        let once = AggregateCall { distinct: false, ..call.clone() };
-        Ok(Distinct { inner: plain(&once, retracts)?, seen: KeyTable::new(types)?, counts: Vec::new(), scratch: Slots::default() })
+        Self::of(&[call], &[0], retracts, true)
     }
 
-    /// The rows that change what the inner accumulator sees: those that bring the first of a value or
-    /// take the last. `change` says how many a row brings or takes.
-    fn first_and_last(&mut self, slots: &[u32], values: &[ArrayRef], change: impl Fn(usize) -> i64) -> Result<BooleanArray, OperatorError> {
-        let mut keys: Vec<ArrayRef> = vec![Arc::new(slots.iter().map(|s| i64::from(*s)).collect::<Int64Array>())];
-        keys.extend(values.iter().cloned());
-        self.seen.intern(&keys, slots.len(), &mut self.scratch)?;
-        self.counts.resize(self.seen.capacity(), 0);
-        let mut gone = Vec::new();
-        let mask = self
-            .scratch
-            .slots
-            .iter()
-            .enumerate()
-            .map(|(row, entry)| {
-                let count = &mut self.counts[*entry as usize];
-                let before = *count;
-                *count += change(row);
-                if *count == 0 {
-                    gone.push(*entry);
+    /// For calls of the same arguments, with the number of each one's filter. Their order must not
+    /// matter to the functions.
+    ///
+    /// # Errors
+    /// As [`Distinct::new`].
+    pub fn shared(calls: &[&AggregateCall], filters: &[usize], retracts: bool) -> Result<Self, OperatorError> {
+        Self::of(calls, filters, retracts, retracts)
+    }
+
+    fn of(calls: &[&AggregateCall], filters: &[usize], retracts: bool, counted: bool) -> Result<Self, OperatorError> {
+        let once = |call: &&AggregateCall| plain(&AggregateCall { distinct: false, ..(*call).clone() }, retracts);
+        let inner =
+            calls.iter().zip(filters).map(|(call, filter)| Ok((*filter, once(call)?))).collect::<Result<Vec<_>, OperatorError>>()?;
+        let count = filters.iter().max().map_or(1, |last| last + 1);
+        Ok(Distinct { seen: Seen::new(&calls[0].argument_types, count, counted)?, inner, bits: Vec::new() })
+    }
+
+    /// Finds the rows that change what the accumulators see.
+    fn pass(&mut self, rows: &Shared<'_>) -> Result<(), OperatorError> {
+        self.bits.clear();
+        self.bits.resize(rows.slots.len(), 0);
+        for (filter, mask) in rows.masks.iter().enumerate() {
+            let bit = 1 << filter;
+            match mask {
+                None => self.bits.iter_mut().for_each(|bits| *bits |= bit),
+                Some(mask) => {
+                    let passing = super::passing(mask);
+                    self.bits.iter_mut().enumerate().for_each(|(row, bits)| *bits |= u32::from(passing.value(row)) << filter);
                 }
-                Some((before > 0) != (*count > 0))
-            })
-            .collect();
-        gone.sort_unstable();
-        gone.dedup();
-        for entry in gone {
-            if self.counts[entry as usize] == 0 {
-                self.seen.remove(entry);
             }
         }
-        Ok(mask)
+        match rows.kinds {
+            None => self.seen.pass(rows.slots, rows.values, &mut self.bits, |_, _| 1),
+            Some(kinds) => self.seen.pass(rows.slots, rows.values, &mut self.bits, |row, _| kinds[row].sign()),
+        }
     }
 
-    fn of_rows(&mut self, rows: &Rows<'_>) -> Result<BooleanArray, OperatorError> {
-        let change = |row| match (rows.counts(row), rows.adds(row)) {
-            (false, _) => 0,
-            (true, true) => 1,
-            (true, false) => -1,
-        };
-        self.first_and_last(rows.slots, rows.values, change)
+    /// Tells the accumulators of the rows that were found.
+    fn tell<R>(
+        &mut self,
+        (slots, values, kinds): (&[u32], &[ArrayRef], Option<&[RowKind]>),
+        mut tell: impl FnMut(&mut dyn Accumulator, &Rows<'_>) -> Result<R, OperatorError>,
+    ) -> Result<Vec<R>, OperatorError> {
+        let mut masks: Vec<Option<BooleanArray>> = Vec::new();
+        let mut results = Vec::with_capacity(self.inner.len());
+        for (filter, accumulator) in &mut self.inner {
+            masks.resize(masks.len().max(*filter + 1), None);
+            let mask: &BooleanArray = masks[*filter].get_or_insert_with(|| {
+                let bits = &self.bits;
+                BooleanArray::new(BooleanBuffer::collect_bool(bits.len(), |row| (bits[row] >> *filter) & 1 == 1), None)
+            });
+            results.push(tell(&mut **accumulator, &Rows { slots, values, kinds, mask: Some(mask) })?);
+        }
+        Ok(results)
+    }
+
+    /// As [`Accumulator::update_pairs`], a column for each call.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_shared_pairs(&mut self, rows: &Shared<'_>, changed: &mut [bool]) -> Result<Vec<ArrayRef>, OperatorError> {
+        self.pass(rows)?;
+        self.tell((rows.slots, rows.values, rows.kinds), |accumulator, rows| accumulator.update_pairs(rows, changed))
+    }
+
+    /// As [`Accumulator::update`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_shared(&mut self, rows: &Shared<'_>) -> Result<(), OperatorError> {
+        self.pass(rows)?;
+        self.tell((rows.slots, rows.values, rows.kinds), |accumulator, rows| accumulator.update(rows))?;
+        Ok(())
+    }
+
+    /// The results of each call at `slots`.
+    ///
+    /// # Errors
+    /// As [`Accumulator::values`].
+    pub fn shared_values(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError> {
+        self.inner.iter_mut().map(|(_, accumulator)| accumulator.values(slots)).collect()
     }
 
     /// Merges saved state in (`sign` 1) or takes it out (-1).
     fn merge(&mut self, slots: &[u32], columns: &[ArrayRef], sign: i64) -> Result<(), OperatorError> {
-        let lists: Vec<_> = columns.iter().map(|c| c.as_list::<i32>()).collect();
-        let mut owners = Vec::new();
-        for (row, slot) in slots.iter().enumerate() {
-            owners.resize(owners.len() + lists[0].value_length(row) as usize, *slot);
-        }
-        // The lists of the slots, one behind the other.
-        let flat = |list: &ListArray| -> ArrayRef {
-            let (from, until) = (list.value_offsets()[0] as usize, list.value_offsets()[slots.len()] as usize);
-            list.values().slice(from, until - from)
-        };
-        let mut values: Vec<ArrayRef> = lists.iter().map(|l| flat(l)).collect();
-        let counts = values.pop().expect("the counts");
-        let counts = counts.as_primitive::<Int64Type>();
-        let mask = self.first_and_last(&owners, &values, |row| sign * counts.value(row))?;
-        let kinds = (sign < 0).then(|| vec![RowKind::Delete; owners.len()]);
-        self.inner.update(&Rows { slots: &owners, values: &values, kinds: kinds.as_deref(), mask: Some(&mask) })
+        let merged = self.seen.merge(slots, columns, sign)?;
+        self.bits = merged.bits;
+        let kinds = (sign < 0).then(|| vec![RowKind::Delete; merged.slots.len()]);
+        self.tell((merged.slots.as_slice(), merged.values.as_slice(), kinds.as_deref()), |accumulator, rows| accumulator.update(rows))?;
+        Ok(())
     }
+}
 
-    /// Entries of `slots`, and for each the position of its slot in `slots`.
-    fn entries(&self, slots: &[u32]) -> Result<(Vec<u32>, Vec<usize>), OperatorError> {
-        let mut position = std::collections::HashMap::with_capacity(slots.len());
-        position.extend(slots.iter().enumerate().map(|(i, s)| (i64::from(*s), i)));
-        let all = self.seen.slots();
-        let keys = self.seen.keys(&all)?;
-        let owners = keys[0].as_primitive::<Int64Type>();
-        let mut picked: Vec<(usize, u32)> =
-            all.iter().zip(owners.values()).filter_map(|(entry, owner)| position.get(owner).map(|p| (*p, *entry))).collect();
-        picked.sort_unstable();
-        Ok(picked.into_iter().map(|(p, e)| (e, p)).unzip())
-    }
+/// One call's rows as those of a set with one filter.
+macro_rules! alone {
+    ($rows:expr) => {
+        Shared { slots: $rows.slots, values: $rows.values, kinds: $rows.kinds, masks: &[$rows.mask] }
+    };
 }
 
 impl Accumulator for Distinct {
     fn resize(&mut self, slots: usize) {
-        self.inner.resize(slots);
+        self.seen.resize(slots);
+        self.inner.iter_mut().for_each(|(_, accumulator)| accumulator.resize(slots));
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
-        let mask = self.of_rows(rows)?;
-        self.inner.update(&Rows { mask: Some(&mask), ..*rows })
+        self.update_shared(&alone!(rows))
     }
 
     fn update_each(&mut self, rows: &Rows<'_>) -> Result<(ArrayRef, ArrayRef), OperatorError> {
-        let mask = self.of_rows(rows)?;
-        self.inner.update_each(&Rows { mask: Some(&mask), ..*rows })
+        self.pass(&alone!(rows))?;
+        let results = self.tell((rows.slots, rows.values, rows.kinds), |accumulator, rows| accumulator.update_each(rows))?;
+        Ok(results.into_iter().next().expect("one call"))
+    }
+
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        Ok(self.update_shared_pairs(&alone!(rows), changed)?.remove(0))
     }
 
     fn values(&mut self, slots: &[u32]) -> Result<ArrayRef, OperatorError> {
-        self.inner.values(slots)
+        self.inner[0].1.values(slots)
     }
 
     fn clear(&mut self, slots: &[u32]) {
-        self.inner.clear(slots);
-        // Only slots whose group is gone are cleared, and then every value was retracted; what is
-        // left belongs to functions whose group ended otherwise.
-        if let Ok((entries, _)) = self.entries(slots) {
-            for entry in entries {
-                self.counts[entry as usize] = 0;
-                self.seen.remove(entry);
-            }
-        }
+        self.inner.iter_mut().for_each(|(_, accumulator)| accumulator.clear(slots));
+        // Mostly slots whose group is gone are cleared, and then every value was taken back.
+        self.seen.clear(slots);
     }
 
-    /// A list a slot for every argument and for the counts. The inner accumulator is rebuilt from
-    /// them.
+    /// The accumulators are rebuilt from the values.
     fn save(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError> {
-        let (entries, positions) = self.entries(slots)?;
-        let mut lengths = vec![0usize; slots.len()];
-        positions.iter().for_each(|p| lengths[*p] += 1);
-        let mut columns = self.seen.keys(&entries)?;
-        columns.remove(0);
-        columns.push(Arc::new(entries.iter().map(|e| self.counts[*e as usize]).collect::<Int64Array>()));
-        Ok(columns
-            .into_iter()
-            .map(|array| {
-                let field = Arc::new(arrow::datatypes::Field::new("item", array.data_type().clone(), true));
-                let offsets = arrow::buffer::OffsetBuffer::from_lengths(lengths.iter().copied());
-                Arc::new(ListArray::new(field, offsets, array, None)) as ArrayRef
-            })
-            .collect())
+        self.seen.save(slots)
     }
 
     fn load(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
@@ -158,7 +180,7 @@ impl Accumulator for Distinct {
     }
 
     fn unmerges(&self) -> bool {
-        self.inner.unmerges()
+        self.inner.iter().all(|(_, accumulator)| accumulator.unmerges())
     }
 
     fn unload(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
@@ -166,6 +188,6 @@ impl Accumulator for Distinct {
     }
 
     fn memory(&self) -> usize {
-        self.inner.memory() + self.seen.memory() + self.counts.capacity() * 8
+        self.seen.memory() + self.bits.capacity() * 4 + self.inner.iter().map(|(_, accumulator)| accumulator.memory()).sum::<usize>()
     }
 }

@@ -10,7 +10,7 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{OwnedRow, Row, RowConverter, SortField};
 
-use super::{Accumulator, Rows};
+use super::{Accumulator, Rows, pairs};
 use crate::OperatorError;
 
 /// The accumulator for a column of this type; `None` if it has no order.
@@ -39,6 +39,9 @@ pub(super) fn accumulator(largest: bool, data_type: &DataType, retracts: bool) -
         DataType::Timestamp(TimeUnit::Millisecond, _) => TimestampMillisecondType,
         DataType::Timestamp(TimeUnit::Microsecond, _) => TimestampMicrosecondType,
         DataType::Timestamp(TimeUnit::Nanosecond, _) => TimestampNanosecondType,
+    }
+    if *data_type == DataType::Utf8 && !retracts {
+        return Some(Box::new(TextExtreme { largest, best: Vec::new(), bytes: 0 }));
     }
     let field = SortField::new(data_type.clone());
     if !RowConverter::supports_fields(std::slice::from_ref(&field)) {
@@ -108,6 +111,21 @@ impl<T: arrow::datatypes::ArrowPrimitiveType> Accumulator for PrimitiveExtreme<T
         Ok((self.array(before.into_iter()), self.array(after.into_iter())))
     }
 
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        let values = rows.values[0].as_primitive::<T>().values();
+        let (whole, wanted) = (rows.whole(), self.wanted());
+        let mut pairs = pairs::Numbers::with_rows(rows.slots.len());
+        for (row, slot) in rows.slots.iter().enumerate() {
+            let best = &mut self.best[*slot as usize];
+            let before = *best;
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
+                Self::take_in(best, values[row], wanted);
+            }
+            changed[row] |= pairs.push(before, *best);
+        }
+        Ok(pairs.finish::<T>(&self.output))
+    }
+
     fn values(&mut self, slots: &[u32]) -> Result<ArrayRef, OperatorError> {
         Ok(self.array(slots.iter().map(|s| self.best[*s as usize])))
     }
@@ -129,7 +147,110 @@ impl<T: arrow::datatypes::ArrowPrimitiveType> Accumulator for PrimitiveExtreme<T
     }
 }
 
-/// MIN or MAX of values in row form: texts, and anything that may be retracted.
+/// MIN or MAX of texts that are never retracted.
+struct TextExtreme {
+    largest: bool,
+    /// A text that is replaced leaves its memory to the next.
+    best: Vec<Option<String>>,
+    bytes: usize,
+}
+
+impl TextExtreme {
+    /// Whether there is a better one now.
+    #[inline]
+    fn take_in(&mut self, slot: u32, text: &str) -> bool {
+        let wanted = if self.largest { Ordering::Greater } else { Ordering::Less };
+        match &mut self.best[slot as usize] {
+            Some(best) if text.cmp(best.as_str()) != wanted => false,
+            Some(best) => {
+                self.bytes -= best.capacity();
+                best.clear();
+                best.push_str(text);
+                self.bytes += best.capacity();
+                true
+            }
+            none => {
+                self.bytes += none.insert(text.to_string()).capacity();
+                true
+            }
+        }
+    }
+
+    fn text(&self, slot: u32) -> Option<&str> {
+        self.best[slot as usize].as_deref()
+    }
+}
+
+impl Accumulator for TextExtreme {
+    fn resize(&mut self, slots: usize) {
+        if self.best.len() < slots {
+            self.best.resize(slots, None);
+        }
+    }
+
+    fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
+        let (texts, whole) = (rows.values[0].as_string::<i32>(), rows.whole());
+        for (row, slot) in rows.slots.iter().enumerate() {
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
+                self.take_in(*slot, texts.value(row));
+            }
+        }
+        Ok(())
+    }
+
+    fn update_each(&mut self, rows: &Rows<'_>) -> Result<(ArrayRef, ArrayRef), OperatorError> {
+        let (texts, whole) = (rows.values[0].as_string::<i32>(), rows.whole());
+        let count = rows.slots.len();
+        let (mut before, mut after) = (pairs::Texts::with_capacity(count), pairs::Texts::with_capacity(count));
+        for (row, slot) in rows.slots.iter().enumerate() {
+            before.push(self.text(*slot));
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
+                self.take_in(*slot, texts.value(row));
+            }
+            after.push(self.text(*slot));
+        }
+        Ok((before.finish()?, after.finish()?))
+    }
+
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        let (texts, whole) = (rows.values[0].as_string::<i32>(), rows.whole());
+        let mut pairs = pairs::Texts::with_capacity(rows.slots.len() * 2);
+        for (row, slot) in rows.slots.iter().enumerate() {
+            pairs.push(self.text(*slot));
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
+                changed[row] |= self.take_in(*slot, texts.value(row));
+            }
+            pairs.push(self.text(*slot));
+        }
+        pairs.finish()
+    }
+
+    fn values(&mut self, slots: &[u32]) -> Result<ArrayRef, OperatorError> {
+        let mut texts = pairs::Texts::with_capacity(slots.len());
+        slots.iter().for_each(|slot| texts.push(self.text(*slot)));
+        texts.finish()
+    }
+
+    fn clear(&mut self, slots: &[u32]) {
+        for slot in slots {
+            self.bytes -= self.best[*slot as usize].take().map_or(0, |text| text.capacity());
+        }
+    }
+
+    fn save(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError> {
+        Ok(vec![self.values(slots)?])
+    }
+
+    fn load(&mut self, slots: &[u32], columns: &[ArrayRef]) -> Result<(), OperatorError> {
+        self.update(&Rows { slots, values: columns, kinds: None, mask: None })
+    }
+
+    fn memory(&self) -> usize {
+        self.best.capacity() * size_of::<Option<String>>() + self.bytes
+    }
+}
+
+/// MIN or MAX of values in row form: anything that may be retracted, and types that are rare.
 struct RowExtreme {
     largest: bool,
     retracts: bool,

@@ -4,14 +4,18 @@
 //! [`tidemill_state::KeyTable`], in columns. The same accumulators serve running aggregates,
 //! windows and merging of window slices. [`typed`] has the numeric kernels, [`extreme`] MIN and MAX,
 //! [`ends`] FIRST_VALUE and LAST_VALUE, [`list`] these and ARRAY_AGG where rows are taken back,
-//! [`distinct`] the `DISTINCT` of any other, [`fallback`] lends DataFusion's accumulators, one per
-//! slot, for everything else.
+//! [`distinct`] the `DISTINCT` of any other over the sets in [`seen`], [`fallback`] lends DataFusion's
+//! accumulators, one per slot, for everything else. [`calls`] puts all calls of an operator together,
+//! [`pairs`] writes results before and after a row.
 
+pub mod calls;
 mod distinct;
 mod ends;
 mod extreme;
 mod fallback;
 mod list;
+pub(crate) mod pairs;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -19,6 +23,7 @@ mod typed;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion_physical_expr::aggregate::AggregateFunctionExpr;
 use tidemill_block::{Block, RowKind};
@@ -67,6 +72,22 @@ impl Rows<'_> {
     fn adds(&self, row: usize) -> bool {
         self.kinds.is_none_or(|k| k[row].adds())
     }
+    /// The rows that count and in which no argument is NULL; `None` if these are all.
+    fn whole(&self) -> Option<BooleanBuffer> {
+        let mut all = self.mask.map(passing);
+        for nulls in self.values.iter().filter_map(|v| v.logical_nulls()).filter(|n| n.null_count() > 0) {
+            all = Some(all.map_or_else(|| nulls.inner().clone(), |all| &all & nulls.inner()));
+        }
+        all
+    }
+}
+
+/// The rows that a mask lets through: NULL counts as false.
+fn passing(mask: &BooleanArray) -> BooleanBuffer {
+    match mask.nulls() {
+        Some(nulls) if nulls.null_count() > 0 => mask.values() & nulls.inner(),
+        _ => mask.values().clone(),
+    }
 }
 
 /// The state of one aggregate call for every slot.
@@ -85,6 +106,16 @@ pub trait Accumulator: Send {
     /// # Errors
     /// As [`Accumulator::update`].
     fn update_each(&mut self, rows: &Rows<'_>) -> Result<(ArrayRef, ArrayRef), OperatorError>;
+
+    /// As [`Accumulator::update_each`], the results before and after a row one behind the other in one
+    /// column. Sets `changed` for the rows that change the result.
+    ///
+    /// # Errors
+    /// As [`Accumulator::update`].
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        let (before, after) = self.update_each(rows)?;
+        pairs::interleaved(&before, &after, changed)
+    }
 
     /// The results at `slots`.
     ///

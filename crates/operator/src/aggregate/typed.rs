@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, PrimitiveArray};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Float32Type, Float64Type, Int64Type};
 
-use super::{Accumulator, Rows};
+use super::{Accumulator, Rows, pairs};
 use crate::OperatorError;
 use tidemill_plan::aggregate::variance::{Moments, Statistic};
 use tidemill_plan::float_sum::FloatSum;
@@ -114,6 +114,24 @@ impl<K: Kernel> Accumulator for Typed<K> {
             return Err(overflow(&self.output));
         }
         Ok((self.array(before.into_iter().collect()), self.array(after.into_iter().collect())))
+    }
+
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        let values = rows.values[0].as_primitive::<K::In>().values();
+        let whole = rows.whole();
+        let mut fits = true;
+        let mut pairs = pairs::Numbers::with_rows(rows.slots.len());
+        for (row, slot) in rows.slots.iter().enumerate() {
+            let state = &mut self.states[*slot as usize];
+            let before = K::result(state);
+            if whole.as_ref().is_some_and(|w| !w.value(row)) {
+                pairs.push(before, before);
+                continue;
+            }
+            fits &= if rows.adds(row) { K::add(state, values[row]) } else { K::subtract(state, values[row]) };
+            changed[row] |= pairs.push(before, K::result(state));
+        }
+        if fits { Ok(pairs.finish::<K::Out>(&self.output)) } else { Err(overflow(&self.output)) }
     }
 
     fn values(&mut self, slots: &[u32]) -> Result<ArrayRef, OperatorError> {
@@ -384,13 +402,6 @@ struct Count {
     counts: Vec<i64>,
 }
 
-impl Count {
-    fn valid<'a>(rows: &'a Rows<'_>) -> impl Fn(usize) -> bool + 'a {
-        let nulls: Vec<_> = rows.values.iter().filter_map(|v| v.logical_nulls()).filter(|n| n.null_count() > 0).collect();
-        move |row| nulls.iter().all(|n| n.is_valid(row)) && rows.counts(row)
-    }
-}
-
 impl Accumulator for Count {
     fn resize(&mut self, slots: usize) {
         if self.counts.len() < slots {
@@ -399,13 +410,13 @@ impl Accumulator for Count {
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
-        if rows.kinds.is_none() && rows.mask.is_none() && rows.values.iter().all(|v| v.logical_null_count() == 0) {
+        let whole = rows.whole();
+        if rows.kinds.is_none() && whole.is_none() {
             rows.slots.iter().for_each(|s| self.counts[*s as usize] += 1);
             return Ok(());
         }
-        let valid = Self::valid(rows);
         for (row, slot) in rows.slots.iter().enumerate() {
-            if valid(row) {
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
                 self.counts[*slot as usize] += if rows.adds(row) { 1 } else { -1 };
             }
         }
@@ -413,18 +424,53 @@ impl Accumulator for Count {
     }
 
     fn update_each(&mut self, rows: &Rows<'_>) -> Result<(ArrayRef, ArrayRef), OperatorError> {
-        let valid = Self::valid(rows);
+        let whole = rows.whole();
         let mut before = Vec::with_capacity(rows.slots.len());
         let mut after = Vec::with_capacity(rows.slots.len());
         for (row, slot) in rows.slots.iter().enumerate() {
             let count = &mut self.counts[*slot as usize];
             before.push(*count);
-            if valid(row) {
+            if whole.as_ref().is_none_or(|w| w.value(row)) {
                 *count += if rows.adds(row) { 1 } else { -1 };
             }
             after.push(*count);
         }
         Ok((Arc::new(Int64Array::from(before)), Arc::new(Int64Array::from(after))))
+    }
+
+    fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
+        let mut values = vec![0; rows.slots.len() * 2];
+        let (pairs, _) = values.as_chunks_mut::<2>();
+        let lines = rows.slots.iter().zip(pairs).zip(changed).enumerate();
+        match (rows.whole(), rows.kinds) {
+            (None, None) => {
+                for (_, ((slot, pair), changed)) in lines {
+                    let count = &mut self.counts[*slot as usize];
+                    *pair = [*count, *count + 1];
+                    *count += 1;
+                    *changed = true;
+                }
+            }
+            (Some(whole), None) => {
+                for (row, ((slot, pair), changed)) in lines {
+                    let count = &mut self.counts[*slot as usize];
+                    let counts = whole.value(row);
+                    *pair = [*count, *count + i64::from(counts)];
+                    *count = pair[1];
+                    *changed |= counts;
+                }
+            }
+            (whole, Some(kinds)) => {
+                for (row, ((slot, pair), changed)) in lines {
+                    let count = &mut self.counts[*slot as usize];
+                    let counts = whole.as_ref().is_none_or(|w| w.value(row));
+                    *pair = [*count, *count + if counts { kinds[row].sign() } else { 0 }];
+                    *count = pair[1];
+                    *changed |= counts;
+                }
+            }
+        }
+        Ok(Arc::new(Int64Array::from(values)))
     }
 
     fn values(&mut self, slots: &[u32]) -> Result<ArrayRef, OperatorError> {

@@ -3,18 +3,21 @@
 //! | file | what it joins |
 //! |---|---|
 //! | [`regular`] | changelogs, by keys or without: inner, outer, semi, anti, mark; every row is kept |
+//! | [`append`] | the same where it is simple and common: inner joins of inputs that only grow |
 //! | [`not_in`] | `NOT IN (SELECT …)` where either side may be NULL |
 //! | [`set`] | `INTERSECT` and `EXCEPT`, with and without `ALL` |
 //! | [`interval`] | rows whose event times lie near one another |
 //! | [`window`] | rows of the same window |
 //! | [`temporal`] | rows with the version of a table that was valid at their time |
 //!
-//! [`store`] keeps rows in columns by number, `side` adds keys, counts and expiry for joins whose inputs
-//! may take rows back. Joins in time keep theirs in `time_rows`, in the order in which time drops them.
+//! `append` keeps rows in [`crate::chunks`]. [`store`] keeps them in columns by number, `side` adds keys,
+//! counts and expiry for joins whose inputs may take rows back. Joins in time keep theirs in `time_rows`,
+//! in the order in which time drops them.
 //!
 //! A regular join emits `+I` and `-D` only, never `-U` and `+U`: the old and the new version of a row
 //! may have different keys and meet different rows, or none.
 
+pub mod append;
 pub mod interval;
 pub mod not_in;
 pub mod regular;
@@ -35,7 +38,9 @@ use arrow::array::ArrayRef;
 use tidemill_block::{Block, clock};
 
 use crate::map::Expr;
-use crate::{OperatorError, OperatorStats};
+use crate::{Operator, OperatorError, OperatorStats};
+use append::{AppendJoin, Best};
+use regular::{Join, JoinSpec};
 
 /// Which rows a join gives. A side is 0 (left) or 1 (right).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +90,15 @@ impl JoinKind {
     pub fn appends(self) -> bool {
         matches!(self, JoinKind::Pairs { keep: [false, false] } | JoinKind::Semi(_))
     }
+}
+
+/// The operator for a join of changelogs; of the pairs only the best are wanted if `best` is given, which is
+/// a hint.
+///
+/// # Errors
+/// A key type that cannot be a key.
+pub fn regular_join(spec: JoinSpec, best: Option<Best>) -> Result<Box<dyn Operator>, OperatorError> {
+    Ok(if AppendJoin::serves(&spec) { Box::new(AppendJoin::new(spec, best)?) } else { Box::new(Join::new(spec)?) })
 }
 
 /// When state that nothing has changed for a time is dropped: `table.exec.state.ttl`.

@@ -344,7 +344,9 @@ impl Join {
             if let Some(residual) = &self.residual
                 && !pair_own.is_empty()
             {
-                let passes = residual.evaluate(input, block, pair_own, &other.store, pair_other)?;
+                let rows = UInt32Array::from(pair_own.clone());
+                let column = |column: usize| take(block.column(column), &rows, None);
+                let passes = residual.evaluate(input, rows.len(), column, |column| other.store.take_column(column, &pair_other[..]))?;
                 let (mut at, mut kept) = (0, 0);
                 for end in ends.iter_mut() {
                     while at < *end {

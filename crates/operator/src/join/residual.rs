@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::take;
 use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion_physical_expr::expressions::Column;
-use tidemill_block::Block;
 
-use super::store::RowStore;
 use crate::OperatorError;
 use crate::map::Expr;
 
@@ -46,28 +44,26 @@ impl Residual {
         Ok(Residual { expression, columns, schema: Arc::new(Schema::new(fields)) })
     }
 
-    /// Which pairs pass: rows `own` of a block from input `side` with rows `other` of the other side's
-    /// store. Unknown counts as no.
+    /// Which of `pairs` pairs pass; unknown counts as no. `own` gives a column of the input `side` for them,
+    /// `other` one of the other input.
     ///
     /// # Errors
     /// A value that the condition cannot compute.
     pub fn evaluate(
         &self,
         side: usize,
-        block: &Block,
-        own: &[u32],
-        store: &RowStore,
-        other: &[u32],
+        pairs: usize,
+        own: impl Fn(usize) -> Result<ArrayRef, ArrowError>,
+        other: impl Fn(usize) -> Result<ArrayRef, ArrowError>,
     ) -> Result<BooleanBuffer, OperatorError> {
-        let rows = UInt32Array::from(own.to_vec());
         let columns = self
             .columns
             .iter()
-            .map(|(of, c)| if *of == side { take(block.column(*c), &rows, None) } else { store.take_column(*c, other) })
+            .map(|(of, column)| if *of == side { own(*column) } else { other(*column) })
             .collect::<Result<Vec<ArrayRef>, _>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(own.len()));
+        let options = RecordBatchOptions::new().with_row_count(Some(pairs));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
-        let mask = self.expression.evaluate(&batch)?.into_array(own.len())?;
+        let mask = self.expression.evaluate(&batch)?.into_array(pairs)?;
         let mask = mask.as_boolean();
         Ok(match mask.nulls() {
             None => mask.values().clone(),

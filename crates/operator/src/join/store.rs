@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, BinaryArray, BooleanArray, StringArray, UInt32Array, make_array, new_null_array};
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, UInt32Array, make_array, new_null_array};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::{concat, take};
 use arrow::datatypes::{ArrowNativeType, DataType, IntervalUnit};
 use arrow::error::ArrowError;
 use arrow::util::bit_util;
+
+use crate::gather::Strings;
 
 /// In place of a row's number: no row. What is taken for it is NULL.
 pub const NO_ROW: u32 = u32::MAX;
@@ -250,23 +252,15 @@ impl Bytes {
     fn take(&self, data_type: &DataType, ids: &[u32]) -> Result<ArrayRef, ArrowError> {
         let length = |id: &u32| self.lengths.get(*id as usize).map_or(0, |l| *l as usize);
         let total: usize = ids.iter().map(length).sum();
-        if total > i32::MAX as usize {
-            return Err(ArrowError::ComputeError("more than 2 GB of text in one block of a join's output".into()));
-        }
-        let mut values = Vec::with_capacity(total);
-        let mut offsets = Vec::with_capacity(ids.len() + 1);
-        offsets.push(0i32);
+        let mut out = Strings::new(ids.len(), total)?;
         for id in ids {
-            if *id != NO_ROW {
-                values.extend_from_slice(self.get(*id));
+            match *id {
+                NO_ROW => out.push(&[], 0, 0),
+                id => out.push(&self.arena, self.starts[id as usize] as usize, self.lengths[id as usize] as usize),
             }
-            offsets.push(values.len() as i32);
         }
-        let (offsets, values, nulls) = (OffsetBuffer::new(offsets.into()), Buffer::from_vec(values), self.valid.take(ids));
-        Ok(match data_type {
-            DataType::Utf8 => Arc::new(StringArray::try_new(offsets, values, nulls)?),
-            _ => Arc::new(BinaryArray::try_new(offsets, values, nulls)?),
-        })
+        // SAFETY: what is kept of a text column are its values.
+        Ok(unsafe { out.finish(data_type, self.valid.take(ids)) })
     }
 
     fn memory(&self) -> usize {
@@ -393,7 +387,9 @@ fn bit(data: &ArrayData, row: usize) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Date32Array, Decimal128Array, Float64Array, Int8Array, Int64Array, ListArray, TimestampMillisecondArray};
+    use arrow::array::{
+        BinaryArray, Date32Array, Decimal128Array, Float64Array, Int8Array, Int64Array, ListArray, StringArray, TimestampMillisecondArray,
+    };
     use arrow::datatypes::Int32Type;
 
     /// Everything comes back as it went in, from a slice too, with NULLs for `NO_ROW`; numbers of removed rows are given again.

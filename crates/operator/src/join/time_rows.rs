@@ -6,7 +6,7 @@
 //! those are taken that the watermark has passed. Not here: what a join does with them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array, new_null_array};
@@ -23,6 +23,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const CHUNK_ROWS: usize = 8192;
 /// A chunk of at least so many rows is packed when a quarter of it is left.
 const PACK_ROWS: usize = 64;
+/// A key that has so many rows gets an index over them, and keeps it until it has a quarter of them.
+const INDEX_ROWS: u32 = 64;
 /// Rows in a table of a snapshot.
 const SAVE_ROWS: usize = 65_536;
 
@@ -57,14 +59,18 @@ impl Chunk {
     }
 }
 
-/// The oldest and the newest row of a key.
+/// The oldest and the newest row of a key, and how many it has.
 #[derive(Clone, Copy)]
 struct Ends {
     oldest: u32,
     newest: u32,
+    count: u32,
 }
 
-const NO_ROWS: Ends = Ends { oldest: NONE, newest: NONE };
+const NO_ROWS: Ends = Ends { oldest: NONE, newest: NONE, count: 0 };
+
+/// The rows of a key and their times, in order.
+type Index = VecDeque<(i64, u32)>;
 
 #[derive(Default)]
 struct Bucket {
@@ -93,6 +99,8 @@ pub(super) struct TimeRows {
     /// Chunks that may still be merged, each at least twice as large as the next.
     recent: Vec<u32>,
     ends: Vec<Ends>,
+    /// By key, of those with many rows.
+    indices: HashMap<u32, Index>,
     /// Rows by time / `width_ms`.
     due: BTreeMap<i64, Bucket>,
     width_ms: i64,
@@ -114,6 +122,7 @@ impl TimeRows {
             free_chunks: Vec::new(),
             recent: Vec::new(),
             ends: Vec::new(),
+            indices: HashMap::new(),
             due: BTreeMap::new(),
             // A thousandth: few enough buckets to find one fast, and few enough rows in the bucket
             // that the watermark is passing to keep them sorted.
@@ -134,6 +143,7 @@ impl TimeRows {
         self.bytes
             + self.kept.capacity() * size_of::<Kept>()
             + self.ends.capacity() * size_of::<Ends>()
+            + self.indices.values().map(|index| index.capacity() * size_of::<(i64, u32)>()).sum::<usize>()
             // An id in its chunk and one in its bucket.
             + self.live * 8
             + self.free.capacity() * 4
@@ -176,13 +186,18 @@ impl TimeRows {
 
     /// The ids of the rows of a key whose time lies in `low..=high`, into `out`.
     pub fn range(&self, slot: u32, low: i64, high: i64, mut out: impl FnMut(u32)) {
-        let Ends { oldest, newest } = self.ends.get(slot as usize).copied().unwrap_or(NO_ROWS);
+        let Ends { oldest, newest, count } = self.ends.get(slot as usize).copied().unwrap_or(NO_ROWS);
         if newest == NONE || low > high {
             return;
         }
         // From the end that lies nearer, so that a range in the past does not cost all that came since.
         let above = self.time(newest).saturating_sub(high);
         let below = low.saturating_sub(self.time(oldest));
+        if let Some(index) = self.index(slot, count) {
+            let (from, until) = (index.partition_point(|(t, _)| *t < low), index.partition_point(|(t, _)| *t <= high));
+            let found = index.range(from..until).map(|(_, id)| *id);
+            return if above <= below { found.rev().for_each(out) } else { found.for_each(out) };
+        }
         if above <= below {
             let mut id = newest;
             while id != NONE {
@@ -210,12 +225,21 @@ impl TimeRows {
         }
     }
 
+    /// The index over the rows of a key that has `count`, if it is one of many.
+    fn index(&self, slot: u32, count: u32) -> Option<&Index> {
+        if count < INDEX_ROWS / 4 { None } else { self.indices.get(&slot) }
+    }
+
     /// The last row of a key whose time is at most `time`, or [`NONE`]; the later arrival among rows
     /// of one time.
     pub fn at(&self, slot: u32, time: i64) -> u32 {
-        let Ends { oldest, newest } = self.ends.get(slot as usize).copied().unwrap_or(NO_ROWS);
+        let Ends { oldest, newest, count } = self.ends.get(slot as usize).copied().unwrap_or(NO_ROWS);
         if newest == NONE || self.time(oldest) > time {
             return NONE;
+        }
+        if let Some(index) = self.index(slot, count) {
+            // The oldest is no later, so there is one before.
+            return index[index.partition_point(|(t, _)| *t <= time) - 1].1;
         }
         if self.time(newest).saturating_sub(time) <= time.saturating_sub(self.time(oldest)) {
             let mut id = newest;
@@ -297,12 +321,22 @@ impl TimeRows {
         if self.ends.len() <= slot as usize {
             self.ends.resize(slot as usize + 1, NO_ROWS);
         }
-        let mut older = self.ends[slot as usize].newest;
+        let Ends { newest, count, .. } = self.ends[slot as usize];
+        let mut older = newest;
         let mut newer = NONE;
+        let index = if count < INDEX_ROWS / 4 { None } else { self.indices.get_mut(&slot) };
+        let indexed = index.is_some();
+        if let Some(index) = index {
+            let at = if self.kept[newest as usize].time <= time { index.len() } else { index.partition_point(|(t, _)| *t <= time) };
+            older = if at == 0 { NONE } else { index[at - 1].1 };
+            newer = index.get(at).map_or(NONE, |(_, id)| *id);
+            index.insert(at, (time, id));
+        }
         while older != NONE && self.kept[older as usize].time > time {
             newer = older;
             older = self.kept[older as usize].older;
         }
+        self.ends[slot as usize].count = count + 1;
         self.kept[id as usize].older = older;
         self.kept[id as usize].newer = newer;
         match older {
@@ -312,6 +346,33 @@ impl TimeRows {
         match newer {
             NONE => self.ends[slot as usize].newest = id,
             newer => self.kept[newer as usize].older = id,
+        }
+        if !indexed && count + 1 >= INDEX_ROWS {
+            let mut index = Index::with_capacity(2 * INDEX_ROWS as usize);
+            let mut id = self.ends[slot as usize].oldest;
+            while id != NONE {
+                index.push_back((self.kept[id as usize].time, id));
+                id = self.kept[id as usize].newer;
+            }
+            self.indices.insert(slot, index);
+        }
+    }
+
+    /// Takes a row out of the index of its key, if there is one.
+    fn unindex(&mut self, slot: u32, time: i64, id: u32) {
+        let count = &mut self.ends[slot as usize].count;
+        *count -= 1;
+        if *count + 1 < INDEX_ROWS / 4 {
+            return;
+        }
+        if *count < INDEX_ROWS / 4 {
+            self.indices.remove(&slot);
+        } else if let Some(index) = self.indices.get_mut(&slot) {
+            let mut at = index.partition_point(|(t, _)| *t < time);
+            while index[at].1 != id {
+                at += 1;
+            }
+            index.remove(at);
         }
     }
 
@@ -388,8 +449,9 @@ impl TimeRows {
     /// # Errors
     /// None but from columns that cannot be copied.
     pub fn remove(&mut self, id: u32) -> Result<bool, OperatorError> {
-        let Kept { slot, older, newer, chunk, row, .. } = self.kept[id as usize];
+        let Kept { time, slot, older, newer, chunk, row, .. } = self.kept[id as usize];
         if self.linked && slot != NONE {
+            self.unindex(slot, time, id);
             match older {
                 NONE => self.ends[slot as usize].oldest = newer,
                 older => self.kept[older as usize].newer = newer,
@@ -532,128 +594,4 @@ pub(super) fn saved(table: &StateTable, schema: &SchemaRef) -> Result<(Vec<Array
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow::array::Int64Array;
-    use arrow::datatypes::{DataType, Field, Schema};
-
-    fn rows(linked: bool, span_ms: i64) -> TimeRows {
-        TimeRows::new(Arc::new(Schema::new(vec![Field::new("v", DataType::Int64, true)])), linked, span_ms)
-    }
-
-    fn put(rows: &mut TimeRows, all: &[(i64, u32, i64)]) -> Vec<u32> {
-        let values: ArrayRef = Arc::new(all.iter().map(|(.., v)| *v).collect::<Int64Array>());
-        let times: Vec<i64> = all.iter().map(|(t, ..)| *t).collect();
-        let slots: Vec<u32> = all.iter().map(|(_, s, _)| *s).collect();
-        let mut ids = Vec::new();
-        rows.add(&[values], &times, &slots, &mut ids).unwrap();
-        ids
-    }
-
-    fn values(rows: &mut TimeRows, ids: &[u32]) -> Vec<Option<i64>> {
-        let places = rows.places(ids);
-        let column = rows.column(&places, 0).unwrap();
-        column.as_primitive::<arrow::datatypes::Int64Type>().iter().collect()
-    }
-
-    #[track_caller]
-    fn check_range(rows: &mut TimeRows, slot: u32, low: i64, high: i64, expect: &[i64]) {
-        let mut ids = Vec::new();
-        rows.range(slot, low, high, |id| ids.push(id));
-        let mut found: Vec<i64> = values(rows, &ids).into_iter().flatten().collect();
-        found.sort_unstable();
-        assert_eq!(found, expect, "{low}..={high} of {slot}");
-    }
-
-    #[test]
-    fn rows_of_a_key_in_order_of_time() {
-        let mut rows = rows(true, 10);
-        for (time, slot, value) in [(5, 0, 50), (3, 0, 30), (9, 0, 90), (5, 0, 51), (4, 1, 41), (3, 0, 31)] {
-            put(&mut rows, &[(time, slot, value)]);
-        }
-        check_range(&mut rows, 0, 3, 5, &[30, 31, 50, 51]);
-        check_range(&mut rows, 0, 6, 20, &[90]);
-        check_range(&mut rows, 0, -5, 2, &[]);
-        check_range(&mut rows, 1, i64::MIN, i64::MAX, &[41]);
-        check_range(&mut rows, 7, i64::MIN, i64::MAX, &[]);
-        let at = |rows: &mut TimeRows, time| {
-            let id = rows.at(0, time);
-            values(rows, &[id])[0]
-        };
-        let found: Vec<_> = [2, 3, 4, 5, 8, 9, 100].into_iter().map(|t| at(&mut rows, t)).collect();
-        assert_eq!(found, [None, Some(31), Some(31), Some(51), Some(51), Some(90), Some(90)]);
-    }
-
-    #[test]
-    fn watermarks_pass_rows_and_memory_is_given_back() {
-        for (span, linked) in [(1, true), (100_000, true), (5_000, false)] {
-            let mut rows = rows(linked, span);
-            let mut seed = 7u64;
-            let mut alive: Vec<(i64, i64)> = Vec::new();
-            let mut out = Vec::new();
-            for step in 0..400i64 {
-                let mut block = Vec::new();
-                for n in 0..(step % 23) {
-                    seed = tidemill_state::hash::mix(seed.wrapping_add(1));
-                    let time = step * 10 + 1 + (seed % 97) as i64;
-                    block.push((time, (seed >> 32) as u32 % 5, step * 100 + n));
-                    alive.push((time, step * 100 + n));
-                }
-                put(&mut rows, &block);
-                let limit = step * 10;
-                out.clear();
-                rows.pass(limit, &mut out);
-                let mut found: Vec<(i64, i64)> = Vec::new();
-                let times: Vec<i64> = out.iter().map(|id| rows.time(*id)).collect();
-                found.extend(times.into_iter().zip(values(&mut rows, &out).into_iter().flatten()));
-                found.sort_unstable();
-                let mut expect: Vec<(i64, i64)> = alive.iter().copied().filter(|(t, _)| *t <= limit).collect();
-                expect.sort_unstable();
-                assert_eq!(found, expect, "span {span}, step {step}");
-                alive.retain(|(t, _)| *t > limit);
-                for id in &out {
-                    rows.remove(*id).unwrap();
-                }
-                assert_eq!(rows.len(), alive.len());
-            }
-            out.clear();
-            rows.pass(i64::MAX, &mut out);
-            for id in &out {
-                rows.remove(*id).unwrap();
-            }
-            assert_eq!((rows.len(), rows.bytes, rows.recent.len(), rows.due.len()), (0, 0, 0, 0));
-        }
-    }
-
-    #[test]
-    fn single_rows_are_gathered_into_chunks_and_thin_chunks_are_packed() {
-        let mut rows = rows(true, 1000);
-        for n in 0..10_000i64 {
-            put(&mut rows, &[(n, 0, n)]);
-        }
-        assert!(rows.chunks.iter().flatten().count() < 20);
-        // Every hundredth row stays.
-        let mut out = Vec::new();
-        rows.pass(i64::MAX, &mut out);
-        for id in out {
-            if rows.time(id) % 100 != 0 {
-                rows.remove(id).unwrap();
-            }
-        }
-        let kept: usize = rows.chunks.iter().flatten().map(|c| c.ids.len()).sum();
-        assert!(kept <= 4 * rows.len() + 20 * PACK_ROWS, "{kept} rows held for {}", rows.len());
-        check_range(&mut rows, 0, 0, 250, &[0, 100, 200]);
-    }
-
-    #[test]
-    fn a_snapshot_holds_rows_and_marks() {
-        let mut rows = rows(true, 10);
-        let ids = put(&mut rows, &[(5, 0, 50), (3, 1, 30), (5, 0, 51)]);
-        rows.mark(ids[1], true);
-        let tables = rows.save("left", |slot| u64::from(slot) + 7).unwrap();
-        assert_eq!((tables.len(), tables[0].name.as_str(), tables[0].hashes()), (1, "left 0", &[7, 7, 8][..]));
-        let (columns, marks) = saved(&tables[0], &rows.schema).unwrap();
-        assert_eq!(columns[0].as_primitive::<arrow::datatypes::Int64Type>().values(), &[50, 51, 30]);
-        assert_eq!(marks, [false, false, true]);
-    }
-}
+mod tests;

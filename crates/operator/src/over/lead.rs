@@ -15,9 +15,9 @@ use tidemill_block::{Block, WATERMARK_END};
 use tidemill_state::{KeyTable, Slots, StateTable, hash};
 
 use super::ends::queues_memory;
-use super::held::Held;
 use super::times::TimeColumn;
 use super::{save_held, unknown};
+use crate::held::Held;
 use crate::map::Expr;
 use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Progress};
 
@@ -107,7 +107,7 @@ impl Lead {
             Ok(value.to_array()?)
         };
         Ok(Lead {
-            held: Held::new(spec.input.clone(), spec.time, spec.ties.clone()),
+            held: Held::new("an OVER", spec.input.clone(), spec.time, spec.ties.clone()),
             table: KeyTable::new(spec.key_types.clone())?,
             scratch: Slots::default(),
             waiting: Vec::new(),

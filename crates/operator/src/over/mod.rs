@@ -1,6 +1,6 @@
 //! `OVER`: for each row an aggregate of the rows before it, or another row's value.
 //!
-//! Rows wait in [`held`] until the watermark passes them, and are then run through in order of time.
+//! Rows wait in [`crate::held`] until the watermark passes them, and are then run through in order of time.
 //! [`frame`] keeps the rows of all frames once and decides, for a batch of rows at once, which rows
 //! leave each frame before which row enters; [`group`] keeps the values that calls look at; [`op`] is
 //! the loop that adds and takes back, with [`sums`] and [`ends`] for what a function does with a row,
@@ -13,7 +13,6 @@ mod ends;
 mod fallback;
 mod frame;
 mod group;
-mod held;
 pub mod lead;
 mod op;
 mod running;
@@ -30,10 +29,10 @@ use tidemill_block::{Block, WATERMARK_END};
 use tidemill_state::{KeyTable, Slots, StateTable, hash};
 
 use crate::aggregate::AggregateCall;
+use crate::held::Held;
 use crate::map::Expr;
 use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
 use frame::{RangeStore, RowStore};
-use held::Held;
 use running::{Batch, Running};
 use times::TimeColumn;
 
@@ -174,7 +173,7 @@ impl Over {
         let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, group::groups(&range_calls)?)) };
         let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls)?)) };
         Ok(Over {
-            held: Held::new(spec.input.clone(), spec.time, spec.ties.clone()),
+            held: Held::new("an OVER", spec.input.clone(), spec.time, spec.ties.clone()),
             table: KeyTable::new(spec.key_types.clone())?,
             ranges,
             rows,

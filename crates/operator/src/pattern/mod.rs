@@ -1,6 +1,6 @@
 //! `MATCH_RECOGNIZE`: rows of a partition, in order of event time, matched against a pattern.
 //!
-//! Rows are held until the watermark passes them and are then taken in order of time, a block at a
+//! Rows are held ([`crate::held`]) until the watermark passes them and are then taken in order of time, a block at a
 //! time: [`masks`] computes for the whole block which pattern variables each row may be mapped to;
 //! rows that can neither begin a match nor matter to a key with partial matches end there. For the
 //! others [`run`] moves the partial matches of their key over the transitions of the [`automaton`].
@@ -15,7 +15,6 @@ mod automaton;
 mod build;
 mod chain;
 mod column;
-mod held;
 mod live;
 mod masks;
 mod navigate;
@@ -40,10 +39,10 @@ use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
 use tidemill_plan::pattern::RowsPerMatch;
 use tidemill_state::{KeyTable, Slots, StateTable, hash};
 
+use crate::held::Held;
 use crate::over::times::TimeColumn;
 use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
 use build::{Built, build};
-use held::Held;
 use live::Live;
 use masks::Masks;
 use run::{Horizon, Key, Machine};
@@ -56,8 +55,6 @@ pub struct PatternMatch {
     built: Built,
     masks: Masks,
     held: Held,
-    /// Rows that the watermark has passed, next to be looked at last.
-    due: Vec<Block>,
     table: KeyTable,
     /// By slot.
     keys: Vec<Key>,
@@ -73,7 +70,6 @@ pub struct PatternMatch {
     ending: Option<Vec<u32>>,
     watermark: i64,
     emitted_watermark: i64,
-    late_rows: u64,
     arrival_ns: u64,
     scratch: Scratch,
 }
@@ -98,10 +94,9 @@ impl PatternMatch {
         let built = build(&spec)?;
         Ok(PatternMatch {
             masks: Masks::new(&spec.symbols, spec.input_column),
-            held: Held::new(spec.input.clone(), spec.time, spec.order.clone()),
+            held: Held::new("a MATCH_RECOGNIZE", spec.input.clone(), spec.time, spec.order.clone()),
             table: KeyTable::new(spec.key_types.clone())?,
             built,
-            due: Vec::new(),
             keys: Vec::new(),
             live: Live::new(),
             timers: BinaryHeap::new(),
@@ -110,7 +105,6 @@ impl PatternMatch {
             ending: None,
             watermark: NO_WATERMARK,
             emitted_watermark: NO_WATERMARK,
-            late_rows: 0,
             arrival_ns: 0,
             scratch: Scratch::default(),
             spec,
@@ -372,39 +366,19 @@ impl Operator for PatternMatch {
     }
 
     fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
-        if block.kinds.is_some() {
-            return Err(OperatorError::new(
-                "MATCH_RECOGNIZE needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
-            ));
-        }
-        let times = TimeColumn::of(block.column(self.spec.time))?;
-        let Some(times) = times.all_ms() else {
-            return Err(OperatorError::new(format!(
-                "the column '{}' that orders the rows of a MATCH_RECOGNIZE is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
-                self.spec.input.field(self.spec.time).name()
-            )));
-        };
-        let watermark = self.watermark;
-        if block.row_watermarks.is_none() && times.iter().all(|t| *t > watermark) {
-            return self.held.hold(block);
-        }
-        let keep: Vec<u32> = (0..block.rows()).filter(|r| times[*r] > block.row_watermark(*r).max(watermark)).map(|r| r as u32).collect();
-        self.late_rows += (block.rows() - keep.len()) as u64;
-        let kept = block.take(&UInt32Array::from(keep))?;
-        self.held.hold(kept)
+        self.held.take_in(block)
     }
 
     fn on_watermark(&mut self, watermark: i64, out: &mut Output) -> Result<Progress, OperatorError> {
-        if self.due.is_empty() && watermark > self.watermark {
+        if self.held.is_idle() && watermark > self.watermark {
             self.watermark = watermark;
-            self.due = self.held.release(watermark)?;
-            self.due.reverse();
+            self.held.release(watermark)?;
         }
-        if let Some(block) = self.due.pop() {
+        if let Some(block) = self.held.next() {
             self.process(&block)?;
         }
         let done = match watermark {
-            _ if !self.due.is_empty() => false,
+            _ if !self.held.is_idle() => false,
             WATERMARK_END => self.run_end()?,
             _ => self.run_timers(watermark)?,
         };
@@ -422,7 +396,7 @@ impl Operator for PatternMatch {
     }
 
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
-        assert!(self.due.is_empty(), "a barrier follows a watermark only when its output has left");
+        assert!(self.held.is_idle(), "a barrier follows a watermark only when its output has left");
         self.save()
     }
 
@@ -445,7 +419,7 @@ impl Operator for PatternMatch {
                 + self.live.memory()
                 + heaps
                 + keys) as u64,
-            late_rows: self.late_rows,
+            late_rows: self.held.late_rows(),
         }
     }
 }

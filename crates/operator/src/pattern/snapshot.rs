@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Int8Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int8Array, Int64Array};
 use arrow::datatypes::{Int8Type, Int64Type};
-use tidemill_block::Block;
 use tidemill_state::{Slots, StateTable, hash};
 
 use super::PatternMatch;
@@ -25,8 +24,7 @@ const BEGIN_FIRST: i8 = 2;
 impl PatternMatch {
     pub(super) fn save(&mut self) -> Result<Vec<StateTable>, OperatorError> {
         let mut tables = Vec::new();
-        if self.held.rows() > 0 {
-            let batch = self.held.all()?;
+        if let Some(batch) = self.held.all()? {
             let keys = self.key_columns(&batch)?;
             let mut hashes = Vec::new();
             hash::rows(&keys, batch.num_rows(), &mut hashes)?;
@@ -80,7 +78,7 @@ impl PatternMatch {
         let mut rows = Vec::new();
         for table in tables {
             match table.name.as_str() {
-                "held" => self.held.hold(Block::inserts(RecordBatch::try_new(self.spec.input.clone(), table.columns().to_vec())?, 0))?,
+                "held" => self.held.restore(table.columns())?,
                 "keys" => self.load_keys(table.columns(), table.batch.num_rows())?,
                 "rows" => rows.push(table),
                 other => {

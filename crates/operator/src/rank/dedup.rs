@@ -1,9 +1,9 @@
-//! Deduplication: of each key the first or the last row by event time.
+//! Deduplication: of each key the first row by event time, and what it has in common with the last
+//! ([`super::keep_last`]).
 //!
 //! The first row leaves when the watermark passes it, so no earlier one can come and the output is
 //! append-only; Flink emits it at once and updates it if an earlier one comes. A late row can no
-//! longer be the first and is dropped. The last row leaves at once and is updated by each one that is
-//! not older, as in Flink.
+//! longer be the first and is dropped.
 //!
 //! Of rows of the same time the first that came is the first and the last that came the last, or, if
 //! the order of arrival is left to chance ([`Ties::Contents`]), the one with the smaller columns is
@@ -11,12 +11,10 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::interleave;
+use arrow::array::{ArrayRef, UInt32Array};
 use arrow::row::{RowConverter, Rows, SortField};
-use tidemill_block::{Block, NO_WATERMARK, RowKind, WATERMARK_END};
+use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
 use tidemill_state::{KeyTable, Slots, StateTable};
 
 use super::store::RowStore;
@@ -28,72 +26,57 @@ use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Prog
 const NO_ROW: u32 = u32::MAX;
 
 /// What both kinds share.
-struct Common {
+pub(super) struct Common {
     /// The order, the function and the ranks of it are not looked at: it is by `time`, the first row.
-    spec: RankSpec,
-    time: usize,
-    table: KeyTable,
-    /// The rows kept.
-    store: RowStore,
-    scratch: Slots,
-    /// By slot: the row of this block that the key stands at.
-    newest: Vec<u32>,
-    contest: Option<RowConverter>,
+    pub spec: RankSpec,
+    pub time: usize,
+    pub table: KeyTable,
+    /// The slots of the block interned last.
+    pub scratch: Slots,
+    /// Compares rows of the same time by their columns, if that decides.
+    pub contest: Option<RowConverter>,
 }
 
 impl Common {
-    fn new(spec: RankSpec, time: usize) -> Result<Self, OperatorError> {
-        let types = || spec.input.fields().iter().map(|f| f.data_type());
-        let contest = (spec.ties == Ties::Contents).then(|| RowConverter::new(types().map(|t| SortField::new(t.clone())).collect()));
-        Ok(Common {
-            table: KeyTable::new(spec.key_types.clone())?,
-            store: RowStore::new(types())?,
-            scratch: Slots::default(),
-            newest: Vec::new(),
-            contest: contest.transpose()?,
-            time,
-            spec,
-        })
+    pub fn new(spec: RankSpec, time: usize) -> Result<Self, OperatorError> {
+        let fields = spec.input.fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
+        let contest = (spec.ties == Ties::Contents).then(|| RowConverter::new(fields)).transpose()?;
+        Ok(Common { table: KeyTable::new(spec.key_types.clone())?, scratch: Slots::default(), contest, time, spec })
     }
 
-    fn intern(&mut self, block: &Block) -> Result<(), OperatorError> {
+    pub fn intern(&mut self, block: &Block) -> Result<(), OperatorError> {
         let keys = self.spec.evaluate(block, self.spec.keys.iter())?;
-        self.table.intern(&keys, block.rows(), &mut self.scratch)?;
-        self.newest.resize(self.table.capacity(), NO_ROW);
-        Ok(())
+        Ok(self.table.intern(&keys, block.rows(), &mut self.scratch)?)
     }
 
-    fn null_time(&self) -> OperatorError {
+    pub fn null_time(&self) -> OperatorError {
         OperatorError::new(format!(
             "the column '{}' that orders the rows of a ROW_NUMBER is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
             self.spec.input.field(self.time).name()
         ))
     }
 
-    /// Whether row `row` of a block goes before the row of the same time that the slot stands at: the
-    /// latter is in the block, or in the store as number `id`.
-    fn wins(&self, block: &Block, encoded: &mut Option<Rows>, row: usize, slot: u32, id: u32) -> Result<bool, OperatorError> {
+    /// Whether row `row` of a block goes before the row of the same time that its key stands at: row
+    /// `other` of the block, or the one that `kept` gives.
+    pub fn wins(
+        &self,
+        block: &Block,
+        encoded: &mut Option<Rows>,
+        row: usize,
+        other: Option<usize>,
+        kept: impl FnOnce() -> Result<Vec<ArrayRef>, OperatorError>,
+    ) -> Result<bool, OperatorError> {
         let Some(converter) = &self.contest else { return Ok(false) };
         if encoded.is_none() {
             *encoded = Some(converter.convert_columns(block.batch.columns())?);
         }
         let rows = encoded.as_ref().expect("set above");
         let mine = rows.row(row);
-        let order = match self.newest[slot as usize] {
-            NO_ROW => mine.data().cmp(converter.convert_columns(&self.store.get(&[id])?)?.row(0).data()),
-            other => mine.data().cmp(rows.row(other as usize).data()),
+        let order = match other {
+            None => mine.data().cmp(converter.convert_columns(&kept()?)?.row(0).data()),
+            Some(other) => mine.data().cmp(rows.row(other).data()),
         };
         Ok(order == Ordering::Less)
-    }
-
-    /// Keyed state: rows of the store under the hashes of their slots.
-    fn save(&self, name: &str, slots: &[u32], ids: &[u32]) -> Result<StateTable, OperatorError> {
-        let hashes = slots.iter().map(|s| self.table.hash(*s)).collect();
-        Ok(StateTable::keyed(name, hashes, self.store.get(ids)?)?)
-    }
-
-    fn memory(&self) -> usize {
-        self.table.memory() + self.store.memory() + self.newest.capacity() * 4
     }
 }
 
@@ -105,6 +88,10 @@ const DONE: i64 = i64::MIN;
 /// Of each key the first row by event time, when the watermark passes it.
 pub struct KeepFirst {
     common: Common,
+    /// The rows kept.
+    store: RowStore,
+    /// By slot: the row of this block that the key stands at.
+    newest: Vec<u32>,
     /// By slot: the time of the first row so far, [`OPEN`] or [`DONE`].
     times: Vec<i64>,
     /// By slot: the number of that row in the store.
@@ -126,7 +113,9 @@ impl KeepFirst {
     /// A type that cannot be a key or kept.
     pub fn new(spec: RankSpec, time: usize) -> Result<Self, OperatorError> {
         Ok(KeepFirst {
+            store: RowStore::new(spec.input.fields().iter().map(|f| f.data_type()))?,
             common: Common::new(spec, time)?,
+            newest: Vec::new(),
             times: Vec::new(),
             ids: Vec::new(),
             free: Vec::new(),
@@ -145,6 +134,7 @@ impl KeepFirst {
         let slots = self.common.table.capacity();
         self.times.resize(slots, OPEN);
         self.ids.resize(slots, 0);
+        self.newest.resize(slots, NO_ROW);
         let mut encoded = None;
         let (mut ids, mut rows): (Vec<u32>, Vec<u32>) = Default::default();
         for (row, t) in times.iter().enumerate() {
@@ -154,7 +144,11 @@ impl KeepFirst {
                 continue;
             }
             if *t == self.times[at] {
-                if self.common.contest.is_none() || !self.common.wins(block, &mut encoded, row, slot, self.ids[at])? {
+                if self.common.contest.is_none() {
+                    continue;
+                }
+                let other = Some(self.newest[at] as usize).filter(|other| *other != NO_ROW as usize);
+                if !self.common.wins(block, &mut encoded, row, other, || self.store.get(&[self.ids[at]]))? {
                     continue;
                 }
             } else {
@@ -167,14 +161,14 @@ impl KeepFirst {
                 self.times[at] = *t;
                 self.due.push(Reverse((*t, slot)));
             }
-            self.common.newest[at] = row as u32;
+            self.newest[at] = row as u32;
             ids.push(self.ids[at]);
             rows.push(row as u32);
         }
         for row in &rows {
-            self.common.newest[self.common.scratch.slots[*row as usize] as usize] = NO_ROW;
+            self.newest[self.common.scratch.slots[*row as usize] as usize] = NO_ROW;
         }
-        self.common.store.put(&ids, &rows, block.batch.columns())
+        self.store.put(&ids, &rows, block.batch.columns())
     }
 }
 
@@ -217,7 +211,7 @@ impl Operator for KeepFirst {
             return Ok(Progress::Done);
         }
         let ranks = vec![1; ids.len()];
-        let batch = self.common.spec.batch(self.common.store.get(&ids)?, &ranks)?;
+        let batch = self.common.spec.batch(self.store.get(&ids)?, &ranks)?;
         out.emit(Block::inserts(batch, self.arrival_ns));
         self.free.append(&mut ids);
         Ok(Progress::More)
@@ -229,7 +223,8 @@ impl Operator for KeepFirst {
         let ids: Vec<u32> = open.iter().map(|s| self.ids[*s as usize]).collect();
         let hashes = done.iter().map(|s| self.common.table.hash(*s)).collect();
         let done = StateTable::keyed("done", hashes, self.common.table.keys(&done)?)?;
-        Ok(vec![done, self.common.save("open", &open, &ids)?])
+        let hashes = open.iter().map(|s| self.common.table.hash(*s)).collect();
+        Ok(vec![done, StateTable::keyed("open", hashes, self.store.get(&ids)?)?])
     }
 
     fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
@@ -255,170 +250,12 @@ impl Operator for KeepFirst {
     }
 
     fn stats(&self) -> OperatorStats {
-        let memory = self.common.memory() + self.times.capacity() * 8 + (self.ids.capacity() + self.free.capacity()) * 4;
+        let by_slot = self.times.capacity() * 8 + (self.ids.capacity() + self.free.capacity() + self.newest.capacity()) * 4;
+        let memory = self.common.table.memory() + self.store.memory() + by_slot;
         OperatorStats {
             entries: self.common.table.len() as u64,
             memory: (memory + self.due.capacity() * 16) as u64,
             late_rows: self.late_rows,
-        }
-    }
-}
-
-/// Of each key the last row by event time so far.
-pub struct KeepLast {
-    common: Common,
-    fold: bool,
-    update_before: bool,
-    /// By slot: the time of the last row.
-    times: Vec<i64>,
-}
-
-/// Where an emitted row is: the rows kept before the block, or the block.
-const KEPT: usize = 0;
-const BLOCK: usize = 1;
-
-/// What a block changes: kinds, and where the rows are.
-#[derive(Default)]
-struct Changes {
-    kinds: Vec<RowKind>,
-    picks: Vec<(usize, usize)>,
-}
-
-impl Changes {
-    fn push(&mut self, kind: RowKind, side: usize, row: usize) {
-        self.kinds.push(kind);
-        self.picks.push((side, row));
-    }
-
-    /// The former row (`None` for a new key), then the new one.
-    fn replace(&mut self, former: Option<(usize, usize)>, row: usize, update_before: bool) {
-        match former {
-            None => self.push(RowKind::Insert, BLOCK, row),
-            Some((side, at)) => {
-                if update_before {
-                    self.push(RowKind::UpdateBefore, side, at);
-                }
-                self.push(RowKind::UpdateAfter, BLOCK, row);
-            }
-        }
-    }
-}
-
-impl KeepLast {
-    /// Keeps the last row of each key of `spec` by the column `time`. `fold`: one change a key and
-    /// block. `update_before`: `-U` rows are wanted.
-    ///
-    /// # Errors
-    /// A type that cannot be a key or kept.
-    pub fn new(spec: RankSpec, time: usize, fold: bool, update_before: bool) -> Result<Self, OperatorError> {
-        Ok(KeepLast { common: Common::new(spec, time)?, fold, update_before, times: Vec::new() })
-    }
-
-    fn emit(&self, block: &Block, kept: &[u32], changes: Changes, out: &mut Output) -> Result<(), OperatorError> {
-        let Changes { kinds, picks } = changes;
-        if kinds.is_empty() {
-            return Ok(());
-        }
-        let all_new = kinds.iter().all(|k| *k == RowKind::Insert);
-        let columns = if all_new && kinds.len() == block.rows() {
-            block.batch.columns().to_vec()
-        } else {
-            let kept = self.common.store.get(kept)?;
-            let both = kept.iter().zip(block.batch.columns());
-            both.map(|(k, b)| interleave(&[k.as_ref(), b.as_ref()], &picks)).collect::<Result<Vec<ArrayRef>, _>>()?
-        };
-        let batch: RecordBatch = self.common.spec.batch(columns, &vec![1; kinds.len()])?;
-        // A row that was kept was in time then; the mark of an update is that of its new row.
-        let row_watermarks = block.row_watermarks.as_ref().map(|marks| {
-            let mark = |(side, row): &(usize, usize)| if *side == BLOCK { marks[*row] } else { NO_WATERMARK };
-            picks.iter().map(mark).collect::<Arc<[i64]>>()
-        });
-        let kinds = (!all_new).then(|| kinds.into());
-        out.emit(Block::marked(batch, kinds, block.arrival_ns, row_watermarks));
-        Ok(())
-    }
-}
-
-impl Operator for KeepLast {
-    fn name(&self) -> &'static str {
-        "KeepLast"
-    }
-
-    fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
-        if block.kinds.is_some() {
-            return Err(OperatorError::new("internal error: a deduplication of new rows got an update"));
-        }
-        let Some(times) = TimeColumn::of(block.column(self.common.time))?.all_ms() else { return Err(self.common.null_time()) };
-        self.common.intern(&block)?;
-        self.times.resize(self.common.table.capacity(), NO_WATERMARK);
-        let mut encoded = None;
-        let mut changes = Changes::default();
-        // Slots that get another row, with the place of their former one among the rows kept.
-        let mut replaced: Vec<(u32, Option<usize>)> = Vec::new();
-        let mut kept: Vec<u32> = Vec::new();
-        for (row, t) in times.iter().enumerate() {
-            let slot = self.common.scratch.slots[row];
-            let at = slot as usize;
-            if *t < self.times[at] {
-                continue;
-            }
-            if *t == self.times[at] && self.common.contest.is_some() && !self.common.wins(&block, &mut encoded, row, slot, slot)? {
-                continue;
-            }
-            let former = match self.common.newest[at] {
-                NO_ROW => {
-                    let known = self.times[at] != NO_WATERMARK;
-                    if known {
-                        kept.push(slot);
-                    }
-                    let place = known.then(|| kept.len() - 1);
-                    replaced.push((slot, place));
-                    place.map(|place| (KEPT, place))
-                }
-                other => Some((BLOCK, other as usize)),
-            };
-            if !self.fold {
-                changes.replace(former, row, self.update_before);
-            }
-            self.times[at] = *t;
-            self.common.newest[at] = row as u32;
-        }
-        if self.fold {
-            for (slot, place) in &replaced {
-                let row = self.common.newest[*slot as usize] as usize;
-                changes.replace(place.map(|place| (KEPT, place)), row, self.update_before);
-            }
-        }
-        self.emit(&block, &kept, changes, out)?;
-        let (ids, rows): (Vec<u32>, Vec<u32>) =
-            replaced.iter().map(|(slot, _)| (*slot, std::mem::replace(&mut self.common.newest[*slot as usize], NO_ROW))).unzip();
-        self.common.store.put(&ids, &rows, block.batch.columns())
-    }
-
-    fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
-        let slots = self.common.table.slots();
-        Ok(vec![self.common.save("rows", &slots, &slots)?])
-    }
-
-    fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
-        for table in tables {
-            let block = self.common.spec.block(table.columns())?;
-            let rows: Vec<u32> = (0..block.rows() as u32).collect();
-            let Some(times) = TimeColumn::of(block.column(self.common.time))?.all_ms() else { return Err(self.common.null_time()) };
-            self.common.intern(&block)?;
-            self.times.resize(self.common.table.capacity(), NO_WATERMARK);
-            let slots = &self.common.scratch.slots;
-            slots.iter().zip(times.iter()).for_each(|(slot, t)| self.times[*slot as usize] = *t);
-            self.common.store.put(slots, &rows, block.batch.columns())?;
-        }
-        Ok(())
-    }
-
-    fn stats(&self) -> OperatorStats {
-        OperatorStats {
-            entries: self.common.table.len() as u64,
-            memory: (self.common.memory() + self.times.capacity() * 8) as u64,
-            late_rows: 0,
         }
     }
 }

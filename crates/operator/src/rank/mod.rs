@@ -1,13 +1,14 @@
 //! Ranking: the best rows of each key by `ROW_NUMBER`, `RANK` or `DENSE_RANK` and a bound on it.
 //!
 //! [`topn`] keeps the best rows and emits how they change, [`window_topn`] emits those of a window
-//! once, at its end, [`dedup`] is the case of one row by event time, without sorting. [`board`] is what
-//! the first two share: the rows of each key in order ([`list`]), their sort keys in Arrow's row form,
-//! so that rows are compared as bytes, and their columns ([`store`]). Numbering all rows is `OVER`'s
-//! affair.
+//! once, at its end, [`dedup`] and [`keep_last`] are the case of one row by event time, without sorting.
+//! [`board`] is what the first two share: the rows of each key in order ([`list`]), their sort keys in
+//! Arrow's row form, so that rows are compared as bytes, and their columns ([`store`]). Numbering all rows
+//! is `OVER`'s affair.
 
 mod board;
 pub mod dedup;
+pub mod keep_last;
 mod list;
 mod store;
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BinaryArray, BooleanArray, StringArray, make_array};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, SortField};
 
 use crate::OperatorError;
+use crate::gather::Strings;
 
 /// Garbage in an arena is collected only when there is more of it than this (bytes).
 const GARBAGE_MIN: usize = 1 << 16;
@@ -207,13 +208,13 @@ impl Column {
             Values::Bits64(from) => self.gather(from, ids, nulls)?,
             Values::Bits128(from) => self.gather(from, ids, nulls)?,
             Values::Boolean(from) => Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(ids.len(), |i| from[ids[i] as usize]), nulls)),
-            Values::Text(from) => {
-                let (offsets, bytes) = concat(from, ids);
-                Arc::new(StringArray::try_new(offsets, bytes, nulls)?)
-            }
-            Values::Binary(from) => {
-                let (offsets, bytes) = concat(from, ids);
-                Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
+            Values::Text(from) | Values::Binary(from) => {
+                let mut out = Strings::new(ids.len(), ids.iter().map(|id| from.lengths[*id as usize] as usize).sum())?;
+                for id in ids {
+                    out.push(&from.arena, from.starts[*id as usize], from.lengths[*id as usize] as usize);
+                }
+                // SAFETY: what is kept of a text column are its values.
+                unsafe { out.finish(&self.data_type, nulls) }
             }
             Values::Encoded(converter, from) => {
                 let parser = converter.parser();
@@ -252,18 +253,12 @@ fn scatter<T: ArrowNativeType>(to: &mut Vec<T>, len: usize, ids: &[u32], rows: &
     }
 }
 
-/// The strings of `ids` end to end.
-fn concat(from: &Bytes, ids: &[u32]) -> (OffsetBuffer<i32>, Buffer) {
-    let offsets: OffsetBuffer<i32> = OffsetBuffer::from_lengths(ids.iter().map(|id| from.lengths[*id as usize] as usize));
-    let mut bytes = Vec::with_capacity(*offsets.last().expect("an end for each string and a start") as usize);
-    ids.iter().for_each(|id| bytes.extend_from_slice(from.get(*id)));
-    (offsets, Buffer::from_vec(bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Decimal128Array, Float64Array, Int8Array, Int64Array, ListArray, TimestampMillisecondArray};
+    use arrow::array::{
+        BinaryArray, Decimal128Array, Float64Array, Int8Array, Int64Array, ListArray, StringArray, TimestampMillisecondArray,
+    };
     use arrow::datatypes::Int32Type;
 
     #[test]

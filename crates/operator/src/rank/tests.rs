@@ -9,7 +9,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion_physical_expr::expressions::Column;
 use tidemill_block::{Block, RowKind, WATERMARK_END, text};
 
-use super::dedup::{KeepFirst, KeepLast};
+use super::dedup::KeepFirst;
+use super::keep_last::KeepLast;
 use super::topn::TopN;
 use super::window_topn::WindowTopN;
 use super::{RankFunction, RankSpec, Ties, head};

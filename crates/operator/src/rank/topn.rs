@@ -97,54 +97,32 @@ impl TopN {
         }
     }
 
-    /// A row has entered at `position`.
-    fn entered(&mut self, slot: u32, position: usize) {
+    /// A row has entered at `position`, or (`!enters`) is about to leave from there: the rows behind it shift.
+    fn shifts(&mut self, slot: u32, position: usize, enters: bool) {
         let (first, end) = self.wanted();
         let from = position.max(first);
         let list = self.board.list(slot);
         if from >= list.len().min(end) {
             return;
         }
-        if self.spec.rank_column {
-            let mut shifted = std::mem::take(&mut self.shifted);
-            shifted.extend(list.rows_from(from).take(end - from + 1).map(|item| item.id));
-            for (rank, pair) in (from as u64 + 1..).zip(shifted.windows(2)) {
-                self.update(pair[1], pair[0], rank);
-            }
-            if let Some(last) = shifted.last().filter(|_| shifted.len() <= end - from) {
-                self.changes.push(RowKind::Insert, *last, (from + shifted.len()) as u64);
-            }
-            shifted.clear();
-            self.shifted = shifted;
+        if !self.spec.rank_column {
+            let (here, beyond) = (list.nth(from).map(|item| item.id), list.nth(end).map(|item| item.id));
+            let (leaves, comes) = if enters { (beyond, here) } else { (here, beyond) };
+            self.exchange(leaves, comes);
             return;
         }
-        let (enters, leaves) = (list.nth(from), list.nth(end));
-        self.exchange(leaves.map(|item| item.id), enters.map(|item| item.id));
-    }
-
-    /// A row is about to leave from `position`.
-    fn leaving(&mut self, slot: u32, position: usize) {
-        let (first, end) = self.wanted();
-        let from = position.max(first);
-        let list = self.board.list(slot);
-        if from >= list.len().min(end) {
-            return;
+        let mut shifted = std::mem::take(&mut self.shifted);
+        shifted.extend(list.rows_from(from).take(end - from + 1).map(|item| item.id));
+        for (rank, pair) in (from as u64 + 1..).zip(shifted.windows(2)) {
+            let (was, is) = if enters { (pair[1], pair[0]) } else { (pair[0], pair[1]) };
+            self.update(was, is, rank);
         }
-        if self.spec.rank_column {
-            let mut shifted = std::mem::take(&mut self.shifted);
-            shifted.extend(list.rows_from(from).take(end - from + 1).map(|item| item.id));
-            for (rank, pair) in (from as u64 + 1..).zip(shifted.windows(2)) {
-                self.update(pair[0], pair[1], rank);
-            }
-            if let Some(last) = shifted.last().filter(|_| shifted.len() <= end - from) {
-                self.changes.push(RowKind::Delete, *last, (from + shifted.len()) as u64);
-            }
-            shifted.clear();
-            self.shifted = shifted;
-            return;
+        if let Some(last) = shifted.last().filter(|_| shifted.len() <= end - from) {
+            let kind = if enters { RowKind::Insert } else { RowKind::Delete };
+            self.changes.push(kind, *last, (from + shifted.len()) as u64);
         }
-        let (leaves, enters) = (list.nth(from), list.nth(end));
-        self.exchange(leaves.map(|item| item.id), enters.map(|item| item.id));
+        shifted.clear();
+        self.shifted = shifted;
     }
 
     fn exchange(&mut self, leaves: Option<u32>, enters: Option<u32>) {
@@ -169,13 +147,13 @@ impl TopN {
             if block.kind(*row as usize).adds() {
                 let Some(place) = self.board.enter(&self.spec, offer, n) else { continue };
                 let position = self.board.list(slot).position(place, end);
-                self.entered(slot, position);
+                self.shifts(slot, position, true);
                 if !self.spec.retracts {
                     self.board.cut(&self.spec, slot);
                 }
             } else if let Some(place) = self.board.find(offer, n) {
                 let position = self.board.list(slot).position(place, end);
-                self.leaving(slot, position);
+                self.shifts(slot, position, false);
                 self.board.remove(slot, place);
             }
             // A row to be taken back may never have been seen, where an operator upstream forgets.

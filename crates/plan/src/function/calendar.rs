@@ -12,17 +12,19 @@ use super::moment::{Local, Moments, Unit, months_between};
 
 /// The functions of this theme.
 pub(super) const FUNCTIONS: &[Def] = &[
-    def("year", "YEAR(moment)", "The year", &[Moment], Returns::BigInt, |c| field(c, year)),
-    def("quarter", "QUARTER(moment)", "The quarter, 1 to 4", &[Moment], Returns::BigInt, |c| field(c, quarter)),
-    def("month", "MONTH(moment)", "The month, 1 to 12", &[Moment], Returns::BigInt, |c| field(c, month)),
-    def("week", "WEEK(moment)", "The ISO week, 1 to 53", &[Moment], Returns::BigInt, |c| field(c, week)),
-    def("dayofyear", "DAYOFYEAR(moment)", "The day of the year, 1 to 366", &[Moment], Returns::BigInt, |c| field(c, day_of_year)),
-    def("dayofmonth", "DAYOFMONTH(moment)", "The day of the month, 1 to 31", &[Moment], Returns::BigInt, |c| field(c, day_of_month))
+    def("year", "YEAR(moment)", "The year", &[Moment], Returns::BigInt, |c| field(c, year, DAY_S)),
+    def("quarter", "QUARTER(moment)", "The quarter, 1 to 4", &[Moment], Returns::BigInt, |c| field(c, quarter, DAY_S)),
+    def("month", "MONTH(moment)", "The month, 1 to 12", &[Moment], Returns::BigInt, |c| field(c, month, DAY_S)),
+    def("week", "WEEK(moment)", "The ISO week, 1 to 53", &[Moment], Returns::BigInt, |c| field(c, week, DAY_S)),
+    def("dayofyear", "DAYOFYEAR(moment)", "The day of the year, 1 to 366", &[Moment], Returns::BigInt, |c| field(c, day_of_year, DAY_S)),
+    def("dayofmonth", "DAYOFMONTH(moment)", "The day of the month, 1 to 31", &[Moment], Returns::BigInt, |c| field(c, day_of_month, DAY_S))
         .alias(&["day"]),
-    def("dayofweek", "DAYOFWEEK(moment)", "The day of the week, 1 (Sunday) to 7", &[Moment], Returns::BigInt, |c| field(c, day_of_week)),
-    def("hour", "HOUR(moment)", "The hour, 0 to 23", &[Moment], Returns::BigInt, |c| field(c, hour)),
-    def("minute", "MINUTE(moment)", "The minute, 0 to 59", &[Moment], Returns::BigInt, |c| field(c, minute)),
-    def("second", "SECOND(moment)", "The second, 0 to 59", &[Moment], Returns::BigInt, |c| field(c, second)),
+    def("dayofweek", "DAYOFWEEK(moment)", "The day of the week, 1 (Sunday) to 7", &[Moment], Returns::BigInt, |c| {
+        field(c, day_of_week, DAY_S)
+    }),
+    def("hour", "HOUR(moment)", "The hour, 0 to 23", &[Moment], Returns::BigInt, |c| field(c, hour, 3_600)),
+    def("minute", "MINUTE(moment)", "The minute, 0 to 59", &[Moment], Returns::BigInt, |c| field(c, minute, 60)),
+    def("second", "SECOND(moment)", "The second, 0 to 59", &[Moment], Returns::BigInt, |c| field(c, second, 1)),
     def(
         "extract",
         "EXTRACT(unit FROM moment), as a function ('unit', moment)",
@@ -65,9 +67,20 @@ pub(super) const FUNCTIONS: &[Def] = &[
     ),
 ];
 
-fn field(call: &Call, of: fn(Local) -> i64) -> Result<ArrayRef> {
+/// Seconds of a day.
+const DAY_S: i64 = 86_400;
+
+/// A field that is the same for so many seconds.
+fn field(call: &Call, of: fn(Local) -> i64, seconds: i64) -> Result<ArrayRef> {
     let moments = call.moment(0)?;
-    build::<Int64Type>(call.rows, |r| moments.local(r).map(of))
+    let Some(mut span) = moments.spans(seconds) else { return build::<Int64Type>(call.rows, |r| moments.local(r).map(of)) };
+    let mut last = 0;
+    build::<Int64Type>(call.rows, |r| {
+        if !span.stays(moments.raw(r)?) {
+            last = of(moments.local(r)?);
+        }
+        Some(last)
+    })
 }
 
 fn year(l: Local) -> i64 {

@@ -160,6 +160,19 @@ impl Pattern {
         Ok(Pattern { pieces })
     }
 
+    /// For how many seconds of local time, from a multiple of them on, the pattern writes the same: a
+    /// day, an hour, a minute or a second; `None` if less.
+    pub(super) fn step_s(&self) -> Option<i64> {
+        let step = |piece: &Piece| match piece {
+            Piece::Field(Field::Fraction, _) => None,
+            Piece::Field(Field::Second, _) => Some(1),
+            Piece::Field(Field::Minute, _) => Some(60),
+            Piece::Field(Field::Hour | Field::Hour24 | Field::Hour12 | Field::Hour11 | Field::AmPm, _) => Some(3_600),
+            _ => Some(86_400),
+        };
+        self.pieces.iter().try_fold(86_400, |least, piece| Some(least.min(step(piece)?)))
+    }
+
     /// A writer, which remembers the date it wrote last.
     pub(super) fn writer(&self) -> Writer<'_> {
         Writer { pattern: self, day: i64::MIN, date: (0, 1, 1) }
@@ -424,6 +437,15 @@ mod tests {
         check("yyyy-MM-dd", "2024-02-30", true, None);
         check("yyyy-MM-dd", "2024-02-05 ", false, None);
         check("HH:mm", "01:01", false, Some((3_660, 0)));
+    }
+
+    #[test]
+    fn steps() {
+        let step = |pattern| Pattern::compile(pattern).unwrap().step_s();
+        assert_eq!(
+            ["yyyy-MM-dd", "d h a", "HH:mm", "mm:ss Z", "ss.S", "'s'"].map(step),
+            [Some(86_400), Some(3_600), Some(60), Some(1), None, Some(86_400)]
+        );
     }
 
     #[test]

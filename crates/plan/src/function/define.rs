@@ -558,8 +558,16 @@ pub(super) fn build_binary(rows: usize, write: impl FnMut(usize, &mut Vec<u8>) -
 }
 
 /// A column of numbers, dates or times.
-pub(super) fn build<T: ArrowPrimitiveType>(rows: usize, value: impl FnMut(usize) -> Option<T::Native>) -> Result<ArrayRef> {
-    Ok(Arc::new((0..rows).map(value).collect::<PrimitiveArray<T>>()))
+pub(super) fn build<T: ArrowPrimitiveType>(rows: usize, mut value: impl FnMut(usize) -> Option<T::Native>) -> Result<ArrayRef> {
+    let mut valid: Option<Vec<bool>> = None;
+    let values = (0..rows).map(|row| {
+        value(row).unwrap_or_else(|| {
+            valid.get_or_insert_with(|| vec![true; rows])[row] = false;
+            T::Native::default()
+        })
+    });
+    let values: Vec<T::Native> = values.collect();
+    Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), valid.map(NullBuffer::from))))
 }
 
 /// A column of booleans.

@@ -17,6 +17,7 @@ mod math;
 mod moment;
 mod random;
 mod regex;
+mod regex_shape;
 mod string;
 #[cfg(test)]
 mod testing;

@@ -75,12 +75,49 @@ impl Moments {
         Some(Local { second: self.clock.as_ref().map_or(second, |c| c.local(second)), nano })
     }
 
+    /// Spans of so many seconds on the local clock, a divisor of a day or a day; `None` if its offset may
+    /// change within.
+    pub(super) fn spans(&self, seconds: i64) -> Option<Span> {
+        let offset_s = match self.clock.as_ref().map(ZoneClock::zone) {
+            None => 0,
+            Some(Zone::Fixed(offset)) => i64::from(offset),
+            Some(Zone::Named(_)) => return None,
+        };
+        let per_second = units_per_second(self.unit);
+        Some(Span { width: seconds * per_second, offset: offset_s * per_second, from: 0, entered: false })
+    }
+
     /// A local time as a value of this column: the inverse of [`Moments::local`].
     #[inline]
     pub(super) fn raw_of(&self, local: Local) -> Option<i64> {
         let per_second = units_per_second(self.unit);
         let second = self.clock.as_ref().map_or(local.second, |c| c.zone().epoch_of(local.second));
         second.checked_mul(per_second)?.checked_add(local.nano as i64 / (1_000_000_000 / per_second))
+    }
+}
+
+/// The span of local time that a row was in last: what is made of its moments is the same throughout,
+/// and rows that follow each other mostly share it. Values are raw ones.
+pub(super) struct Span {
+    width: i64,
+    offset: i64,
+    from: i64,
+    entered: bool,
+}
+
+impl Span {
+    /// Whether a value lies in the same span as the one before. If not, its own span is the next to be
+    /// compared with.
+    #[inline]
+    pub(super) fn stays(&mut self, raw: i64) -> bool {
+        if self.entered && raw >= self.from && (raw.wrapping_sub(self.from) as u64) < self.width as u64 {
+            return true;
+        }
+        // A span that sticks out of the range of the values is never taken for known.
+        let from = raw.checked_add(self.offset).and_then(|local| raw.checked_sub(local.rem_euclid(self.width)));
+        self.entered = from.is_some();
+        self.from = from.unwrap_or(0);
+        false
     }
 }
 
@@ -252,6 +289,16 @@ mod tests {
         assert_eq!(months_between(local("2024-03-30"), local("2024-01-31")), -1);
         assert_eq!(months_between(local("2024-01-15 10:00:00"), local("2024-02-15 09:59:59")), 0);
         assert_eq!(months_between(local("2024-01-15"), local("2025-01-15")), 12);
+    }
+
+    #[test]
+    fn spans_begin_on_the_local_clock() {
+        let column: ArrayRef = std::sync::Arc::new(arrow::array::TimestampSecondArray::from(vec![0]).with_timezone("UTC"));
+        let mut hours = Moments::new(&column, usize::MAX, Zone::Fixed(1_800)).unwrap().spans(3_600).unwrap();
+        let moments = [0, 1_799, 1_800, 5_399, 1_799, -1_801, i64::MIN, i64::MAX, i64::MAX - 1];
+        assert_eq!(moments.map(|m| hours.stays(m)), [false, true, false, true, false, false, false, false, false]);
+        let berlin = Zone::parse("Europe/Berlin").unwrap();
+        assert!(Moments::new(&column, usize::MAX, berlin).unwrap().spans(60).is_none());
     }
 
     #[test]

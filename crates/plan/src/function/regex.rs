@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, ListBuilder, StringArray, StringBuilder};
@@ -13,6 +14,7 @@ use datafusion_common::{Result, exec_err};
 use regex::Regex;
 
 use super::define::{Arg, Call, Def, Param::*, Returns, build, build_bool, build_text, def};
+use super::regex_shape::Shape;
 
 /// The functions of this theme.
 pub(super) const FUNCTIONS: &[Def] = &[
@@ -59,16 +61,17 @@ pub(super) const FUNCTIONS: &[Def] = &[
 const PATTERNS_MAX: usize = 256;
 
 thread_local! {
-    static PATTERNS: RefCell<HashMap<String, Option<Regex>>> = RefCell::new(HashMap::new());
+    static PATTERNS: RefCell<HashMap<String, Option<Rc<Regex>>>> = RefCell::new(HashMap::new());
+    static SHAPES: RefCell<HashMap<String, Option<Rc<Shape>>>> = RefCell::new(HashMap::new());
 }
 
-/// The compiled pattern, `None` if it is ill-formed. A copy shares its program.
-fn compiled(pattern: &str) -> Option<Regex> {
+/// The compiled pattern, `None` if it is ill-formed. What its automaton has learned is kept with it.
+fn compiled(pattern: &str) -> Option<Rc<Regex>> {
     PATTERNS.with_borrow_mut(|patterns| {
         if let Some(found) = patterns.get(pattern) {
             return found.clone();
         }
-        let regex = Regex::new(pattern).ok();
+        let regex = Regex::new(pattern).ok().map(Rc::new);
         if patterns.len() >= PATTERNS_MAX {
             patterns.clear();
         }
@@ -77,10 +80,25 @@ fn compiled(pattern: &str) -> Option<Regex> {
     })
 }
 
+/// The shape of a pattern, if it needs no automaton.
+fn shape(pattern: &str) -> Option<Rc<Shape>> {
+    SHAPES.with_borrow_mut(|shapes| {
+        if let Some(found) = shapes.get(pattern) {
+            return found.clone();
+        }
+        let shape = Shape::of(pattern, compiled).map(Rc::new);
+        if shapes.len() >= PATTERNS_MAX {
+            shapes.clear();
+        }
+        shapes.insert(pattern.to_string(), shape.clone());
+        shape
+    })
+}
+
 /// The patterns of a block: one for all rows, or one a row.
 enum Patterns {
-    One(Option<Regex>),
-    Each(Arg<StringArray>, RefCell<Option<(String, Option<Regex>)>>),
+    One(Option<Rc<Regex>>),
+    Each(Arg<StringArray>, RefCell<Option<(String, Option<Rc<Regex>>)>>),
 }
 
 impl Patterns {
@@ -93,7 +111,7 @@ impl Patterns {
         match compiled(pattern) {
             Some(regex) => Ok(Patterns::One(Some(regex))),
             None => match Regex::new(pattern) {
-                Ok(regex) => Ok(Patterns::One(Some(regex))),
+                Ok(regex) => Ok(Patterns::One(Some(Rc::new(regex)))),
                 Err(e) => exec_err!("{}: the regular expression '{pattern}' is not understood: {e}", call.name()),
             },
         }
@@ -127,6 +145,18 @@ fn regexp(call: &Call) -> Result<ArrayRef> {
 fn extract(call: &Call) -> Result<ArrayRef> {
     let (texts, patterns) = (call.text(0)?, Patterns::of(call, 1)?);
     let groups = if call.len() == 3 { Some(call.int(2)?) } else { None };
+    let pattern = call.text(1)?;
+    if let (true, Some(pattern)) = (pattern.is_constant(), pattern.get(0))
+        && let Some(shape) = shape(pattern)
+    {
+        return build_text(call.rows, |r, out| {
+            let text = texts.get(r)?;
+            let group = usize::try_from(groups.as_ref().map_or(Some(0), |g| g.get(r))?).ok()?;
+            let (from, to) = shape.find(text, group)?;
+            out.extend_from_slice(&text.as_bytes()[from..to]);
+            Some(())
+        });
+    }
     // One set of positions for all rows: a match then allocates nothing.
     let mut positions = match &patterns {
         Patterns::One(Some(regex)) => Some(regex.capture_locations()),

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ListBuilder, StringBuilder};
+use arrow::array::{Array, ArrayRef, Int32Array, ListBuilder, StringArray, StringBuilder};
+use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::Int32Type;
 use datafusion_common::Result;
 
@@ -15,8 +16,8 @@ use super::define::{Call, Def, Param::*, Returns, build, build_bool, build_text,
 pub(super) const FUNCTIONS: &[Def] = &[
     def("char_length", "CHAR_LENGTH(text)", "The number of characters", &[Text], Returns::Int, char_length)
         .alias(&["character_length", "length"]),
-    def("upper", "UPPER(text)", "In capitals", &[Text], Returns::Text, |c| cased(c, str::make_ascii_uppercase, str::to_uppercase)),
-    def("lower", "LOWER(text)", "In small letters", &[Text], Returns::Text, |c| cased(c, str::make_ascii_lowercase, str::to_lowercase)),
+    def("upper", "UPPER(text)", "In capitals", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_uppercase, str::to_uppercase)),
+    def("lower", "LOWER(text)", "In small letters", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_lowercase, str::to_lowercase)),
     def("initcap", "INITCAP(text)", "Each word with a capital first letter, the rest small", &[Text], Returns::Text, initcap),
     def("btrim", "BTRIM(text[, chars])", "Without the blanks, or the characters given, at both ends", &[Text, Text], Returns::Text, |c| {
         trim(c, true, true)
@@ -109,6 +110,12 @@ pub(super) const FUNCTIONS: &[Def] = &[
 
 fn char_length(call: &Call) -> Result<ArrayRef> {
     let texts = call.text(0)?;
+    let offsets = texts.array.offsets();
+    if texts.array.len() == call.rows && texts.array.value_data()[offsets[0] as usize..offsets[call.rows] as usize].is_ascii() {
+        // A byte is a character.
+        let lengths: Vec<i32> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        return Ok(Arc::new(Int32Array::new(lengths.into(), texts.array.nulls().cloned())));
+    }
     build::<Int32Type>(call.rows, |r| Some(characters(texts.get(r)?) as i32))
 }
 
@@ -121,14 +128,27 @@ fn byte_of(text: &str, index: usize) -> usize {
     if text.is_ascii() { index.min(text.len()) } else { text.char_indices().nth(index).map_or(text.len(), |(i, _)| i) }
 }
 
-fn cased(call: &Call, ascii: fn(&mut str), any: fn(&str) -> String) -> Result<ArrayRef> {
+fn cased(call: &Call, ascii: fn(&mut [u8]), any: fn(&str) -> String) -> Result<ArrayRef> {
     let texts = call.text(0)?;
+    let offsets = texts.array.offsets();
+    let (from, until) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
+    let all = &texts.array.value_data()[from..until];
+    if texts.array.len() == call.rows && all.is_ascii() {
+        // ASCII keeps its lengths: the column is changed as one text.
+        let mut bytes = all.to_vec();
+        ascii(&mut bytes);
+        let offsets = match from {
+            0 => offsets.clone(),
+            _ => OffsetBuffer::from_lengths(offsets.lengths()),
+        };
+        return Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), texts.array.nulls().cloned())?));
+    }
     build_text(call.rows, |r, out| {
         let text = texts.get(r)?;
         if text.is_ascii() {
             let start = out.len();
             out.extend_from_slice(text.as_bytes());
-            ascii(std::str::from_utf8_mut(&mut out[start..]).expect("ASCII is UTF-8"));
+            ascii(&mut out[start..]);
         } else {
             out.extend_from_slice(any(text).as_bytes());
         }
@@ -362,6 +382,10 @@ fn replace(call: &Call) -> Result<ArrayRef> {
     let (texts, olds, news) = (call.text(0)?, call.text(1)?, call.text(2)?);
     build_text(call.rows, |r, out| {
         let (text, old, new) = (texts.get(r)?, olds.get(r)?, news.get(r)?);
+        if let ([old], [] | [_]) = (old.as_bytes(), new.as_bytes()) {
+            replace_byte(text.as_bytes(), *old, new.as_bytes().first().copied(), out);
+            return Some(());
+        }
         let mut end = 0;
         for (i, found) in text.match_indices(old) {
             out.extend_from_slice(text[end..i].as_bytes());
@@ -371,6 +395,23 @@ fn replace(call: &Call) -> Result<ArrayRef> {
         out.extend_from_slice(text[end..].as_bytes());
         Some(())
     })
+}
+
+/// Appends `text` with each `old` replaced by `new`, or left out: ASCII characters, so that no byte is
+/// part of another one. No branch depends on what the bytes are.
+fn replace_byte(text: &[u8], old: u8, new: Option<u8>, out: &mut Vec<u8>) {
+    let start = out.len();
+    let Some(new) = new else {
+        out.resize(start + text.len(), 0);
+        let mut kept = start;
+        for byte in text {
+            out[kept] = *byte;
+            kept += usize::from(*byte != old);
+        }
+        out.truncate(kept);
+        return;
+    };
+    out.extend(text.iter().map(|byte| if *byte == old { new } else { *byte }));
 }
 
 fn chr(call: &Call) -> Result<ArrayRef> {
@@ -414,7 +455,8 @@ fn consists(call: &Call, test: fn(&str) -> bool) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::check;
+    use super::super::testing::{check, on_column};
+    use super::*;
 
     #[test]
     fn parts() {
@@ -461,12 +503,24 @@ mod tests {
         check("repeat", &["'ab'", "-2"], "");
         check("reverse", &["'äb'"], "bä");
         check("replace", &["'aXbX'", "'X'", "'--'"], "a--b--");
+        check("replace", &["'aXäX'", "'X'", "''"], "aä");
+        check("replace", &["'aXä'", "'X'", "'y'"], "ayä");
+        check("replace", &["'ab'", "''", "'-'"], "-a-b-");
         check("upper", &["'aß'"], "ASS");
         check("lower", &["'AB'"], "ab");
         check("initcap", &["'hello wORLD-x'"], "Hello World-X");
         check("trim", &["' a '"], "a");
         check("ltrim", &["'xxay'", "'xy'"], "ay");
         check("rtrim", &["'a  '"], "a");
+    }
+
+    /// What is done with a whole column of ASCII at once, on a part of one.
+    #[test]
+    fn parts_of_columns() {
+        let column: ArrayRef = Arc::new(StringArray::from(vec![Some("ä"), Some("aB"), None, Some(""), Some("Xyz")]).slice(1, 4));
+        assert_eq!(on_column("upper", &column), "AB, NULL, , XYZ");
+        assert_eq!(on_column("lower", &column), "ab, NULL, , xyz");
+        assert_eq!(on_column("char_length", &column), "2, NULL, 0, 3");
     }
 
     #[test]

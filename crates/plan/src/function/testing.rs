@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF};
@@ -113,6 +113,22 @@ pub(super) fn check_one(zone: &str, name: &str, args: &[&str], column: Option<us
 pub(super) fn failure(name: &str, args: &[&str]) -> String {
     let args: Vec<ScalarValue> = args.iter().map(|a| literal(a)).collect();
     call(&function("UTC", name), &args, 3, None).expect_err("the call should fail").to_string()
+}
+
+/// The values of a function of one argument over a column.
+pub(super) fn on_column(name: &str, column: &ArrayRef) -> String {
+    let function = function("UTC", name);
+    let fields: Vec<FieldRef> = vec![Arc::new(Field::new("x", column.data_type().clone(), true))];
+    let args = ReturnFieldArgs { arg_fields: &fields, scalar_arguments: &[None] };
+    let return_field = function.return_field_from_args(args).expect("a type");
+    let args = ScalarFunctionArgs {
+        args: vec![ColumnarValue::Array(column.clone())],
+        arg_fields: fields,
+        number_rows: column.len(),
+        return_field,
+        config_options: Arc::default(),
+    };
+    texts(function.invoke_with_args(args).expect("values"), column.len(), "UTC").join(", ")
 }
 
 /// The values of a function without arguments.

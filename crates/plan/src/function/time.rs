@@ -237,9 +237,24 @@ fn date_format(call: &Call) -> Result<ArrayRef> {
         let Some(pattern) = patterns.get(0) else { return build_text(call.rows, |_, _| None) };
         let pattern = Pattern::get(pattern)?;
         let mut writer = pattern.writer();
+        let Some(mut span) = pattern.step_s().and_then(|seconds| moments.spans(seconds)) else {
+            return build_text(call.rows, |r, out| {
+                let local = moments.local(r)?;
+                writer.write(out, local, offset(r, local));
+                Some(())
+            });
+        };
+        // Where the text of the last row that is not NULL stands.
+        let mut last = 0..0;
         return build_text(call.rows, |r, out| {
-            let local = moments.local(r)?;
-            writer.write(out, local, offset(r, local));
+            if span.stays(moments.raw(r)?) {
+                out.extend_from_within(last.clone());
+            } else {
+                last.start = out.len();
+                let local = moments.local(r)?;
+                writer.write(out, local, offset(r, local));
+                last.end = out.len();
+            }
             Some(())
         });
     }
@@ -367,6 +382,7 @@ mod tests {
         check("date_format", &["TIMESTAMP '2024-01-02 13:04:05.678'", "'yyyy/MM/dd hh:mm:ss.SSS a'"], "2024/01/02 01:04:05.678 PM");
         check("date_format", &["'2024-01-02 13:04:05'", "'HH'"], "13");
         check("date_format", &["'no date'", "'HH'"], "NULL");
+        check_in("+05:30", "date_format", &["LTZ '2024-01-02 18:40:00'", "'yyyy-MM-dd HH'"], "2024-01-03 00");
         check_in("Europe/Berlin", "from_unixtime", &["0"], "1970-01-01 01:00:00");
         check("from_unixtime", &["86400", "'yyyyMMdd'"], "19700102");
         check_in("Europe/Berlin", "unix_timestamp", &["'1970-01-01 01:00:00'"], "0");

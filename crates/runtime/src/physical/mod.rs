@@ -5,6 +5,7 @@
 //! A graph describes operators; each worker makes its own instances.
 
 mod aggregate;
+pub mod condition;
 pub mod explain;
 pub(crate) mod pattern;
 mod planner;

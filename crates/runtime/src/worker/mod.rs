@@ -6,6 +6,7 @@
 //! writes to is full, so memory stays bounded and no cycle of waiting can arise (edges go one way).
 
 pub(crate) mod exchange;
+mod goal;
 mod sink;
 pub(crate) mod source;
 
@@ -476,6 +477,14 @@ impl Worker {
             }
             Body::Source(task) => match task.poll()? {
                 Outcome::Block(block) => {
+                    if let Some(taken_ns) = task.taken(block.rows()) {
+                        let (rows, arrival_ns) = (block.rows(), block.arrival_ns);
+                        self.route(index, block)?;
+                        if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] {
+                            task.served(rows, arrival_ns, taken_ns);
+                        }
+                        return Ok(true);
+                    }
                     self.route(index, block)?;
                     for _ in 0..PARTS_MAX {
                         let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { break };
@@ -508,21 +517,25 @@ impl Worker {
         let now = clock::now_ns();
         self.last_watermark_ns = now;
         for at in 0..self.sources.len() {
-            let index = self.sources[at];
-            let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { continue };
-            if task.ended {
-                continue;
-            }
-            let (watermark, idle) = task.watermark(now);
-            if idle != task.emitted_idle {
-                task.emitted_idle = idle;
-                self.control(index, &Element::Idle(idle))?;
-            }
-            let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { continue };
-            if watermark > task.emitted_watermark {
-                task.emitted_watermark = watermark;
-                self.advance(index, watermark)?;
-            }
+            self.emit_watermark(self.sources[at], now)?;
+        }
+        Ok(())
+    }
+
+    fn emit_watermark(&mut self, index: usize, now_ns: u64) -> Result<(), JobError> {
+        let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { return Ok(()) };
+        if task.ended {
+            return Ok(());
+        }
+        let (watermark, idle) = task.watermark(now_ns);
+        if idle != task.emitted_idle {
+            task.emitted_idle = idle;
+            self.control(index, &Element::Idle(idle))?;
+        }
+        let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { return Ok(()) };
+        if watermark > task.emitted_watermark {
+            task.emitted_watermark = watermark;
+            self.advance(index, watermark)?;
         }
         Ok(())
     }
@@ -768,6 +781,8 @@ impl Worker {
             {
                 self.route(index, block)?;
             }
+            // What can be known from the rows before the checkpoint becomes visible with it.
+            self.emit_watermark(index, clock::now_ns())?;
             self.barrier(index, id)?;
         }
         Ok(())
@@ -792,7 +807,9 @@ impl Worker {
                 }
             }
             Body::Operator(operator) => {
-                let tables = match operator.snapshot() {
+                // A job that is over is never gone on with, so nobody asks for its state again.
+                let over = last && !self.shared.stopping.load(Ordering::Acquire);
+                let tables = match if over { Ok(Vec::new()) } else { operator.snapshot() } {
                     Ok(tables) => tables,
                     Err(e) => return Err(self.failed(index, e)),
                 };

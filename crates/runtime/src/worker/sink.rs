@@ -7,9 +7,10 @@
 //! a checkpoint's files safe.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray};
 use tidemill_block::{Block, RowKind, clock};
@@ -25,6 +26,8 @@ const GATHER_ROWS: usize = 1024;
 const LATENCY_BLOCKS: usize = 64;
 /// Handed-over blocks that may wait for a writer's thread.
 const QUEUE_LENGTH: usize = 4;
+/// How often who waits for a writer's thread looks around.
+const WAIT_STEP: Duration = Duration::from_millis(100);
 
 /// A sink node.
 pub(super) struct SinkTask {
@@ -61,11 +64,18 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
-    /// Waits until it is done.
-    pub fn wait(self) -> Result<Vec<Committable>, JobError> {
-        match self {
-            Prepared::Now(committables) => Ok(committables),
-            Prepared::Later(done, failure) => done.recv().map_err(|_| taken(&failure)),
+    /// Waits until it is done; calls `meanwhile` now and then.
+    pub fn wait(self, mut meanwhile: impl FnMut()) -> Result<Vec<Committable>, JobError> {
+        let (done, failure) = match self {
+            Prepared::Now(committables) => return Ok(committables),
+            Prepared::Later(done, failure) => (done, failure),
+        };
+        loop {
+            match done.recv_timeout(WAIT_STEP) {
+                Ok(committables) => return Ok(committables),
+                Err(RecvTimeoutError::Timeout) => meanwhile(),
+                Err(RecvTimeoutError::Disconnected) => return Err(taken(&failure)),
+            }
         }
     }
 }

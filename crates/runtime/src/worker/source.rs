@@ -18,6 +18,7 @@ use crate::connector::OnError;
 use crate::metrics::NodeMetrics;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
 use crate::settings::{BlockSize, Settings};
+use crate::worker::goal::LatencyGoal;
 
 /// A split as it stands in a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +83,7 @@ pub(super) struct SourceTask {
     project: Option<Vec<Expr>>,
     watermark: Option<SourceWatermark>,
     block_size: BlockSize,
+    goal: Option<LatencyGoal>,
     linger_ns: u64,
     held: VecDeque<Block>,
     held_rows: usize,
@@ -99,7 +101,6 @@ pub(super) struct SourceTask {
     pub ended: bool,
     pub emitted_watermark: i64,
     pub emitted_idle: bool,
-    pub blocks: u64,
 }
 
 impl SourceTask {
@@ -115,6 +116,7 @@ impl SourceTask {
         metrics: Arc<NodeMetrics>,
     ) -> Self {
         let block_size = spec.options.block_size.unwrap_or(settings.block_size);
+        let target = spec.options.latency_target.or(settings.latency_target);
         let idle_timeout = spec.options.idle_timeout.unwrap_or(settings.idle_timeout);
         // Tests that want a checkpoint every few blocks want what was read to be in these blocks.
         let chunked = settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none() && block_size.rows_max() < CHUNK_ROWS;
@@ -127,6 +129,7 @@ impl SourceTask {
             schema,
             project: spec.project.clone(),
             watermark: spec.watermark.clone(),
+            goal: (block_size == BlockSize::Auto).then(|| LatencyGoal::new(target)),
             block_size,
             linger_ns: settings.block_linger.as_nanos() as u64,
             held: VecDeque::new(),
@@ -142,7 +145,6 @@ impl SourceTask {
             ended: false,
             emitted_watermark: NO_WATERMARK,
             emitted_idle: false,
-            blocks: 0,
         }
     }
 
@@ -231,6 +233,9 @@ impl SourceTask {
             return Ok(Outcome::Block(part));
         }
         let mut wanted = if self.chunked { CHUNK_ROWS } else { self.block_size.rows_max() };
+        if let Some(goal) = &self.goal {
+            wanted = wanted.min(goal.cap());
+        }
         if self.linger_ns > 0 {
             wanted -= self.held_rows.min(wanted - 1);
         }
@@ -292,6 +297,19 @@ impl SourceTask {
         Ok(if over { Outcome::End } else { Outcome::Pending })
     }
 
+    /// The time, if a block of so many rows is to be worked off in time from now on.
+    pub fn taken(&self, rows: usize) -> Option<u64> {
+        self.goal.as_ref().filter(|g| g.concerns(rows)).map(|_| clock::now_ns())
+    }
+
+    /// A block of so many rows that arrived then and was taken at `taken_ns` has been worked off.
+    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64) {
+        if let Some(goal) = &mut self.goal {
+            let wait = if arrival_ns == 0 { 0 } else { taken_ns.saturating_sub(arrival_ns) };
+            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns));
+        }
+    }
+
     fn begin_chunk(&mut self, split: usize, rows: Block, watermark: i64) -> Block {
         if rows.rows() <= self.block_size.rows_max() {
             return rows;
@@ -328,7 +346,6 @@ impl SourceTask {
 
     fn rows(&mut self, at: usize, rows: Rows) -> Result<Outcome, JobError> {
         let Rows { batch, arrival_ns, bytes, bad, places } = rows;
-        self.blocks += 1;
         self.metrics.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.metrics.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         self.splits[at].last_rows_ns = clock::now_ns();

@@ -46,6 +46,8 @@ pub(crate) struct View {
     pub text: String,
     /// The names given to its columns; empty if none were.
     pub columns: Vec<String>,
+    /// Written `TEMPORARY`.
+    pub temporary: bool,
 }
 
 impl Catalog {

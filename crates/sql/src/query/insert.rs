@@ -9,6 +9,7 @@ use tidemill_plan::{ColumnKind, Table};
 use super::catalog::Relation;
 use super::error::column_help;
 use super::rewrite_plan::implicit_cast;
+use super::types::storable;
 use super::{Planner, with_options};
 use crate::ast::Insert;
 use crate::diagnostic::{Span, SqlError};
@@ -131,6 +132,19 @@ pub(crate) fn fit(
         exprs.push(value.alias(&column.name));
     }
     LogicalPlanBuilder::from(plan).project(exprs).and_then(LogicalPlanBuilder::build).map_err(|e| planner.error(&e, span))
+}
+
+/// A query's plan with types that columns of tables can have.
+pub(crate) fn stored(planner: &Planner, plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
+    let columns: Vec<(Column, Field)> = plan.schema().iter().map(|(q, f)| (Column::from((q, f)), f.as_ref().clone())).collect();
+    let exprs: Vec<Expr> = columns
+        .into_iter()
+        .map(|(column, field)| {
+            let to = storable(field.data_type());
+            implicit_cast(Expr::Column(column), field.data_type(), &to, &planner.functions).alias(field.name())
+        })
+        .collect();
+    LogicalPlanBuilder::from(plan).project(exprs).and_then(LogicalPlanBuilder::build).map_err(|e| planner.error(&e, Span::default()))
 }
 
 /// The name if it is one, else three dots: a computed column has an expression for a name.

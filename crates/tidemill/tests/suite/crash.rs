@@ -14,15 +14,17 @@ const SINKS: [&str; 4] = ["costs", "vwap_5m", "vwap_1h", "vwap_24h"];
 const TRADES: usize = 120_000;
 
 /// Small numbers that are the same in every run (a linear congruence; only high bits are used).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    /// A number from 0 up to, but not including, `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 
-    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+    /// One of these.
+    pub fn of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len() as u64) as usize]
     }
 }

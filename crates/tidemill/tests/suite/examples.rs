@@ -35,6 +35,25 @@ fn batch_report() {
 }
 
 #[test]
+fn tables_of_the_page_on_serving() {
+    let scratch = Scratch::new("serving-tables");
+    let page = std::fs::read_to_string(root().join("docs/serving.md")).expect("docs/serving.md");
+    let tables: Vec<&str> = page.split("\n    CREATE TABLE ").skip(1).filter_map(|rest| rest.split(';').next()).collect();
+    for connector in ["flight", "http", "websocket", "siddhi-tcp"] {
+        assert!(tables.iter().any(|t| t.contains(&format!("'connector' = '{connector}'"))), "there is one of {connector}");
+    }
+    for table in tables {
+        let name = table.split(' ').next().expect("split gives one at least");
+        let job = format!(
+            "CREATE TABLE {table};\nCREATE TABLE drain (n BIGINT) WITH ('connector' = 'blackhole');\n\
+             INSERT INTO drain SELECT CAST(1 AS BIGINT) FROM {name};"
+        );
+        let output = finish(tidemill().args(["explain", &scratch.write("job.sql", job)]));
+        assert!(output.status.success(), "{name}: {}", text(&output));
+    }
+}
+
+#[test]
 fn socket_windows() {
     let scratch = Scratch::new("socket-windows");
     // A port that is free now; the example has one of its own.

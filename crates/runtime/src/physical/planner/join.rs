@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion_common::{JoinType, NullEquality, ScalarValue};
+use datafusion_common::{DFSchema, JoinType, NullEquality, ScalarValue};
 use datafusion_expr::logical_plan::builder::build_join_schema;
-use datafusion_expr::{Expr as Logical, ExprSchemable, LogicalPlan};
+use datafusion_expr::{Expr as Logical, ExprSchemable, LogicalPlan, SortExpr};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
-use tidemill_operator::join::JoinKind;
+use tidemill_operator::join::append::Best;
 use tidemill_operator::join::not_in::{NotIn, NotInSpec};
-use tidemill_operator::join::regular::{Join, JoinSpec};
+use tidemill_operator::join::regular::JoinSpec;
 use tidemill_operator::join::set::SetOperation;
+use tidemill_operator::join::{JoinKind, regular_join};
 use tidemill_operator::map::Expr;
+use tidemill_plan::node::as_column;
 use tidemill_plan::optimize::set_operation::SetNode;
+use tidemill_state::hash;
 
 use super::{Planner, Rel, Wanted};
 use crate::JobError;
@@ -22,6 +26,73 @@ use crate::physical::{Factory, Ship};
 
 impl Planner<'_> {
     pub(super) fn join(&mut self, plan: &LogicalPlan, join: &datafusion_expr::Join, wanted: Wanted) -> Result<Rel, JobError> {
+        self.join_of(plan, join, wanted, None)
+    }
+
+    /// Plans what is below a ranking that lets only the first rank through: the join there, if it is one, need not
+    /// give pairs that come behind others of their key. `None` if there is no such join.
+    pub(super) fn best_pairs(
+        &mut self,
+        plan: &LogicalPlan,
+        partition: &[Logical],
+        order: &SortExpr,
+        wanted: Wanted,
+    ) -> Result<Option<Rel>, JobError> {
+        let place = |e: &Logical, schema: &DFSchema| as_column(e).and_then(|c| schema.index_of_column(c).ok());
+        // The columns of the order and the partition, followed down to the join.
+        let columns = std::iter::once(&order.expr).chain(partition).map(|e| place(e, plan.schema().as_ref()));
+        let Some(mut columns) = columns.collect::<Option<Vec<usize>>>() else { return Ok(None) };
+        let mut projections = Vec::new();
+        let mut below = plan;
+        let join = loop {
+            match below {
+                LogicalPlan::SubqueryAlias(alias) => below = &alias.input,
+                LogicalPlan::Projection(projection) => {
+                    let origins = columns.iter().map(|c| place(&projection.expr[*c], projection.input.schema().as_ref()));
+                    let Some(origins) = origins.collect::<Option<Vec<usize>>>() else { return Ok(None) };
+                    columns = origins;
+                    projections.push(projection);
+                    below = &projection.input;
+                }
+                LogicalPlan::Join(join) => break join,
+                _ => return Ok(None),
+            }
+        };
+        let width = join.left.schema().fields().len();
+        let keys: Vec<usize> = join
+            .on
+            .iter()
+            .flat_map(|(x, y)| [place(x, join.left.schema().as_ref()), place(y, join.right.schema().as_ref()).map(|column| column + width)])
+            .flatten()
+            .collect();
+        let (column, partition) = columns.split_first().expect("the order comes first");
+        let type_of = |column: usize| join.schema.field(column).data_type();
+        // Rows of one key must be rows of one partition. Zeros of either sign are one key and two partitions.
+        let apart = |column: &usize| !keys.contains(column) || type_of(*column).is_floating() || type_of(*column).is_nested();
+        if join.join_type != JoinType::Inner || partition.iter().any(apart) || !Best::serves(type_of(*column)) {
+            return Ok(None);
+        }
+        let options = SortOptions { descending: !order.asc, nulls_first: order.nulls_first };
+        let best = Best { column: *column, options };
+        let key = (format!("{}\nthe best by {best:?}", below.display_indent_schema()), wanted);
+        let mut rel = match self.planned.get(&key) {
+            Some(rel) => rel.clone(),
+            None => {
+                let rel = self.join_of(below, join, wanted, Some(best))?;
+                if self.graph.nodes[rel.node].id.is_empty() {
+                    self.graph.nodes[rel.node].id = format!("join:{:016x}", hash::bytes(key.0.as_bytes()));
+                }
+                self.planned.insert(key, rel.clone());
+                rel
+            }
+        };
+        for projection in projections.into_iter().rev() {
+            rel = self.projected(projection, rel)?;
+        }
+        Ok(Some(rel))
+    }
+
+    fn join_of(&mut self, plan: &LogicalPlan, join: &datafusion_expr::Join, wanted: Wanted, best: Option<Best>) -> Result<Rel, JobError> {
         if let Some(rel) = self.time_join(plan, join, wanted)? {
             return Ok(rel);
         }
@@ -82,7 +153,7 @@ impl Planner<'_> {
             ttl_ms: self.ttl_ms(),
             schema: schema.clone(),
         };
-        let factory: Factory = Arc::new(move || Ok(Box::new(Join::new(spec.clone())?) as Box<dyn Operator>));
+        let factory: Factory = Arc::new(move || regular_join(spec.clone(), best));
         let [left_ship, right_ship] = ships;
         self.joined(&name, [(&left, left_ship), (&right, right_ship)], updating, schema, factory)
     }

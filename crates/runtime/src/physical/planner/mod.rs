@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion_expr::LogicalPlan;
+use datafusion_expr::{LogicalPlan, Projection};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
 use tidemill_operator::map::{Expr, Map};
@@ -206,6 +206,23 @@ impl<'a> Planner<'a> {
         self.operator("Map", String::new(), input, Ship::Forward, out, factory)
     }
 
+    /// Plans a projection of `input`.
+    fn projected(&mut self, projection: &Projection, input: Rel) -> Result<Rel, JobError> {
+        let schema = projection.input.schema();
+        let origin: Vec<Option<usize>> =
+            projection.expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
+        let time = origin.iter().map(|o| o.is_some_and(|i| input.time[i])).collect();
+        let expressions = bind_all(&projection.expr.iter().map(|e| e.clone().unalias()).collect::<Vec<_>>(), schema)?;
+        let window = input.window.and_then(|w| w.moved(|column| origin.iter().position(|o| *o == Some(column))));
+        let schema: SchemaRef = Arc::new(projection.schema.as_arrow().clone());
+        let same = origin.iter().copied().eq((0..schema.fields().len()).map(Some));
+        if same && schema.fields() == self.schema(input.node).fields() {
+            return Ok(Rel { time, window, ..input });
+        }
+        let node = self.map(&input, None, expressions, schema)?;
+        Ok(Rel { node, time, window, ..input })
+    }
+
     fn rel(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
         let key = (plan.display_indent_schema().to_string(), wanted);
         if let Some(rel) = self.planned.get(&key) {
@@ -245,23 +262,7 @@ impl<'a> Planner<'a> {
                     Some(input) => input,
                     None => self.rel(&projection.input, wanted)?,
                 };
-                let schema = projection.input.schema();
-                let time = projection
-                    .expr
-                    .iter()
-                    .map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok()).is_some_and(|i| input.time[i]))
-                    .collect();
-                let expressions = bind_all(&projection.expr.iter().map(|e| e.clone().unalias()).collect::<Vec<_>>(), schema)?;
-                let origin: Vec<Option<usize>> =
-                    projection.expr.iter().map(|e| as_column(e).and_then(|c| schema.index_of_column(c).ok())).collect();
-                let window = input.window.and_then(|w| w.moved(|column| origin.iter().position(|o| *o == Some(column))));
-                let schema: SchemaRef = Arc::new(projection.schema.as_arrow().clone());
-                let same = origin.iter().copied().eq((0..schema.fields().len()).map(Some));
-                if same && schema.fields() == self.schema(input.node).fields() {
-                    return Ok(Rel { time, window, ..input });
-                }
-                let node = self.map(&input, None, expressions, schema)?;
-                Ok(Rel { node, time, window, ..input })
+                self.projected(projection, input)
             }
             LogicalPlan::Filter(filter) => {
                 if let Some(rel) = self.rank(plan, filter, wanted)? {

@@ -17,7 +17,8 @@ use datafusion_expr::{
 };
 use tidemill_operator::Operator;
 use tidemill_operator::map::{Expr, Map};
-use tidemill_operator::rank::dedup::{KeepFirst, KeepLast};
+use tidemill_operator::rank::dedup::KeepFirst;
+use tidemill_operator::rank::keep_last::KeepLast;
 use tidemill_operator::rank::topn::TopN;
 use tidemill_operator::rank::window_topn::WindowTopN;
 use tidemill_operator::rank::{RankFunction, RankSpec, Ties};
@@ -130,7 +131,13 @@ impl Planner<'_> {
         if ranks.to < ranks.from {
             return self.values(RecordBatch::new_empty(schema)).map(Some);
         }
-        let input = self.rel(below, Wanted { fold: wanted.fold, update_before: true })?;
+        let all_changes = Wanted { fold: wanted.fold, update_before: true };
+        let first_only = (ranks.from, ranks.to) == (1, 1);
+        let best = if first_only { self.best_pairs(below, &params.partition_by, &params.order_by[0], all_changes)? } else { None };
+        let input = match best {
+            Some(input) => input,
+            None => self.rel(below, all_changes)?,
+        };
         let (order, order_types) = bind_order(&params.order_by, below.schema())?;
         let keys = bind_all(&params.partition_by, below.schema())?;
         let text = format!("{rank_column} {}", plan.display_indent_schema());

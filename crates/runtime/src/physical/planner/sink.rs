@@ -32,6 +32,7 @@ impl Planner<'_> {
     pub(super) fn sink_node(&mut self, table: &Table, sink: Arc<dyn tidemill_connect::Sink>, rel: &Rel, id: String) -> usize {
         let schema = table.sink_schema();
         let not_null = schema.fields().iter().enumerate().filter(|(_, f)| !f.is_nullable()).map(|(i, _)| i).collect();
+        sink.expect_updates(rel.updating);
         let one = sink.parallelism() == Some(1);
         let ship = if one && !rel.single { Ship::Single } else { Ship::Forward };
         let spec = SinkSpec { table: table.name.clone(), sink, schema: schema.clone(), not_null };

@@ -1,4 +1,4 @@
-//! Rows that wait for the watermark, and leave in order of time.
+//! Rows that wait for the watermark, and leave in order of time: what `OVER` and `MATCH_RECOGNIZE` hold.
 //!
 //! Every block is sorted when it comes, if it is not in order already; what the watermark has passed
 //! is then a slice of it. Slices that follow each other in time leave as they are, without a copy;
@@ -12,7 +12,7 @@ use arrow::compute::{SortColumn, SortOptions, concat_batches, interleave_record_
 use arrow::datatypes::SchemaRef;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
 
-use super::times::TimeColumn;
+use crate::over::times::TimeColumn;
 use crate::{BLOCK_ROWS_MAX, OperatorError};
 
 /// Blocks of fewer rows are put together before they leave.
@@ -26,7 +26,9 @@ struct Run {
 }
 
 /// Rows that wait.
-pub(super) struct Held {
+pub(crate) struct Held {
+    /// Who holds them, with its article, for errors: `an OVER`.
+    holder: &'static str,
     schema: SchemaRef,
     time: usize,
     /// Columns that order rows of the same time.
@@ -41,9 +43,10 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Rows of `schema` in order of the column `time`, then of `ties`.
-    pub fn new(schema: SchemaRef, time: usize, ties: Vec<(usize, SortOptions)>) -> Self {
-        Held { schema, time, ties, runs: VecDeque::new(), rows: 0, due: VecDeque::new(), watermark: NO_WATERMARK, late_rows: 0 }
+    /// Rows of `schema` in order of the column `time`, then of `ties`, for `holder`, which errors name.
+    pub fn new(holder: &'static str, schema: SchemaRef, time: usize, ties: Vec<(usize, SortOptions)>) -> Self {
+        let (runs, due) = (VecDeque::new(), VecDeque::new());
+        Held { holder, schema, time, ties, runs, rows: 0, due, watermark: NO_WATERMARK, late_rows: 0 }
     }
 
     /// Takes a block in; late rows are dropped and counted.
@@ -52,15 +55,17 @@ impl Held {
     /// A row without a time.
     pub fn take_in(&mut self, block: Block) -> Result<(), OperatorError> {
         if block.kinds.is_some() {
-            return Err(OperatorError::new(
-                "OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
-            ));
+            return Err(OperatorError::new(format!(
+                "{} needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
+                self.holder
+            )));
         }
         let times = TimeColumn::of(block.column(self.time))?;
         let Some(times) = times.all_ms() else {
             return Err(OperatorError::new(format!(
-                "the column '{}' that orders the rows of an OVER is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
-                self.schema.field(self.time).name()
+                "the column '{}' that orders the rows of {} is NULL in a row; event time must not be NULL: filter such rows out in a view below the watermark",
+                self.schema.field(self.time).name(),
+                self.holder
             )));
         };
         let watermark = self.watermark;
@@ -357,7 +362,7 @@ mod tests {
             let disorder = [0, 3, 50][seed as usize % 3];
             let (total, step) = (20_000_i64, 1 + random(4) as i64);
             let rows: Vec<(i64, i64)> = (0..total).map(|i| (i / step + random(disorder + 1) as i64, i)).collect();
-            let mut held = Held::new(schema(), 0, Vec::new());
+            let mut held = Held::new("a test", schema(), 0, Vec::new());
             let mut got = Vec::new();
             let mut at = 0;
             while at < rows.len() {
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn late_rows_are_counted() {
-        let mut held = Held::new(schema(), 0, Vec::new());
+        let mut held = Held::new("a test", schema(), 0, Vec::new());
         held.take_in(block(&[(5, 0), (9, 1)])).unwrap();
         held.release(6).unwrap();
         held.take_in(block(&[(6, 2), (7, 3)])).unwrap();

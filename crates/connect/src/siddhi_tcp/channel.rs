@@ -1,0 +1,171 @@
+//! A channel that a table reads: the rows of all connections on their way to its reader, bounded in
+//! bytes. Whoever is ahead waits, and with it its connection; the rest is TCP's own back-pressure.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use tidemill_format::BadRecord;
+
+use super::decode::Layout;
+use crate::{ConnectError, Rows, Waker};
+
+/// Batches of fewer rows are put together when several wait: operators pay some 0.3 µs a block, a copy
+/// of a row costs a nanosecond or two.
+const MERGE_ROWS: usize = 1024;
+/// What a bad record is taken to cost beside its bytes: its texts.
+const BAD_RECORD_BYTES: usize = 256;
+
+/// A channel. See the module.
+pub struct Channel {
+    name: String,
+    /// Whose it is, for messages: `table 'trades'`.
+    owner: String,
+    layout: Arc<Layout>,
+    /// Frames that no table reads are bad records of this one.
+    pub reports_unknown: bool,
+    inbox: Mutex<Inbox>,
+    /// The inbox has room again, or is closed.
+    room: Condvar,
+    /// Changes under the lock of the inbox only.
+    closed: AtomicBool,
+    waker: Waker,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Inbox {
+    items: VecDeque<Rows>,
+    bytes: usize,
+}
+
+/// What rows count for in an inbox: the bytes of their frames stand for the memory of their columns.
+fn cost(rows: &Rows) -> usize {
+    rows.bytes as usize + rows.bad.iter().map(|b| b.raw.len() + BAD_RECORD_BYTES).sum::<usize>()
+}
+
+impl Channel {
+    /// A channel of `owner` of which up to `bytes_max` bytes, or one larger piece, may wait.
+    pub fn new(name: String, owner: String, layout: Arc<Layout>, reports_unknown: bool, waker: Waker, bytes_max: usize) -> Self {
+        Channel {
+            name,
+            owner,
+            layout,
+            reports_unknown,
+            inbox: Mutex::default(),
+            room: Condvar::new(),
+            closed: AtomicBool::new(false),
+            waker,
+            bytes_max,
+        }
+    }
+
+    /// The channel id.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// What its payloads hold.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its reader is gone.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Its reader is gone: what waits is given up, and nobody waits any more.
+    pub fn close(&self) {
+        let mut inbox = self.lock();
+        self.closed.store(true, Ordering::Relaxed);
+        *inbox = Inbox::default();
+        drop(inbox);
+        self.room.notify_all();
+    }
+
+    /// Hands rows to the reader; waits while enough lies there. Without a reader they are dropped.
+    pub fn push(&self, rows: Rows) {
+        let mut inbox = self.lock();
+        while inbox.bytes >= self.bytes_max && !self.is_closed() {
+            inbox = self.room.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        }
+        if self.is_closed() {
+            return;
+        }
+        let waited_for = inbox.items.is_empty();
+        inbox.bytes += cost(&rows);
+        inbox.items.push_back(rows);
+        drop(inbox);
+        if waited_for {
+            self.waker.wake();
+        }
+    }
+
+    /// Hands a bad record without rows to the reader.
+    pub fn push_bad(&self, bad: BadRecord, place: String, arrival_ns: u64) {
+        let batch = RecordBatch::new_empty(self.layout.schema().clone());
+        self.push(Rows { batch, arrival_ns, bytes: 0, bad: vec![bad], places: vec![place] });
+    }
+
+    /// For the reader: what has waited longest; small batches together, `rows_max` rows at most if
+    /// that can be had without cutting. `None` if nothing waits.
+    ///
+    /// # Errors
+    /// Batches that do not fit together.
+    pub fn take(&self, rows_max: usize) -> Result<Option<Rows>, ConnectError> {
+        let mut inbox = self.lock();
+        let before = inbox.bytes;
+        let Some(first) = inbox.items.pop_front() else { return Ok(None) };
+        inbox.bytes -= cost(&first);
+        let (mut rows, mut more) = (first.batch.num_rows(), Vec::new());
+        while rows < MERGE_ROWS
+            && let Some(next) = inbox.items.front().map(|n| n.batch.num_rows())
+            && next < MERGE_ROWS
+            && rows + next <= rows_max
+            && let Some(next) = inbox.items.pop_front()
+        {
+            rows += next.batch.num_rows();
+            inbox.bytes -= cost(&next);
+            more.push(next);
+        }
+        // Half of the room at once: a connection that waits is not woken for each batch.
+        let half = self.bytes_max / 2;
+        let roomy = before > half && inbox.bytes <= half;
+        drop(inbox);
+        if roomy {
+            self.room.notify_all();
+        }
+        merge(first, more).map(Some)
+    }
+}
+
+/// Rows put together, in their order.
+fn merge(first: Rows, more: Vec<Rows>) -> Result<Rows, ConnectError> {
+    if more.is_empty() {
+        return Ok(first);
+    }
+    let schema = first.batch.schema();
+    let batches = std::iter::once(&first).chain(&more).map(|rows| &rows.batch);
+    let batch = concat_batches(&schema, batches).map_err(|e| ConnectError::new(format!("joining the events of several frames: {e}")))?;
+    let mut all = Rows { batch, ..first };
+    for rows in more {
+        all.arrival_ns = all.arrival_ns.min(rows.arrival_ns);
+        all.bytes += rows.bytes;
+        all.bad.extend(rows.bad);
+        all.places.extend(rows.places);
+    }
+    Ok(all)
+}

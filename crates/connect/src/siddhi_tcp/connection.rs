@@ -1,0 +1,231 @@
+//! What the thread of a connection does: reads, finds frames, and has each channel's batches made.
+//!
+//! Frames are worked off as they lie in the buffer, and their rows are handed on when no complete
+//! frame is left or a full batch has come together. So a batch holds what had arrived, and nothing
+//! waits for a batch to fill.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+use tidemill_block::clock;
+use tidemill_format::BadRecord;
+
+use super::channel::Channel;
+use super::decode::{Batcher, Place};
+use super::frame::{Assembly, Cut, Frame, split};
+use super::listener::Shared;
+
+/// Rows of a batch, unless a single frame has more: what a block has when its size is left to the
+/// engine.
+const BATCH_ROWS: usize = 8192;
+/// Of what cannot be told apart any more so many bytes are kept.
+const RAW_BYTES_MAX: usize = 1 << 10;
+
+/// Serves a connection to its end.
+pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
+    let mut connection = Connection::new(shared, peer);
+    let fault = loop {
+        match stream.read(connection.assembly.space(shared.buffer_bytes_max())) {
+            Ok(0) => break connection.unfinished("was closed"),
+            Ok(bytes) => {
+                if let Some(fault) = connection.take(bytes) {
+                    break Some(fault);
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => break connection.unfinished(&format!("broke ({e})")),
+        }
+    };
+    if let Some(fault) = fault.filter(|_| !shared.is_stopped()) {
+        connection.report(fault);
+    }
+    // Fails only if the peer was quicker.
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// A connection without its socket.
+pub(super) struct Connection<'a> {
+    assembly: Assembly,
+    /// Frames and bytes worked off.
+    frames: u64,
+    offset: u64,
+    router: Router<'a>,
+}
+
+/// What has just been read.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    buffer: &'a [u8],
+    arrival_ns: u64,
+    now_ms: i64,
+}
+
+impl<'a> Connection<'a> {
+    /// Nothing has come yet.
+    pub(super) fn new(shared: &'a Shared, peer: &'a str) -> Self {
+        let router = Router { shared, peer, routes: Vec::new(), by_name: HashMap::new(), last: 0, touched: Vec::new() };
+        Connection { assembly: Assembly::default(), frames: 0, offset: 0, router }
+    }
+
+    /// Works off what is complete after so many bytes were read; answers with the fault if these are
+    /// no frames.
+    fn take(&mut self, bytes: usize) -> Option<String> {
+        self.assembly.advance(bytes);
+        let frame_bytes_max = self.router.shared.frame_bytes_max();
+        let pass = Pass { buffer: self.assembly.data(), arrival_ns: clock::now_ns(), now_ms: clock::wall_ms() };
+        let mut at = 0;
+        let fault = loop {
+            match split(&pass.buffer[at..], frame_bytes_max) {
+                Ok(Cut::More(_)) => break None,
+                Err(error) => break Some(error.to_string()),
+                Ok(Cut::Frame(frame)) => {
+                    self.frames += 1;
+                    let place = Place { peer: self.router.peer, number: self.frames, offset: self.offset + at as u64 };
+                    self.router.frame(pass, at, &frame, place);
+                    at += frame.length;
+                }
+            }
+        };
+        self.router.flush(pass);
+        self.assembly.consume(at);
+        self.offset += at as u64;
+        fault
+    }
+
+    /// Takes bytes as if they had been read in one piece.
+    #[cfg(test)]
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<String> {
+        while !bytes.is_empty() {
+            let space = self.assembly.space(self.router.shared.buffer_bytes_max());
+            let count = space.len().min(bytes.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            if let Some(fault) = self.take(count) {
+                return Some(fault);
+            }
+        }
+        None
+    }
+
+    /// The fault of a connection that ends in the middle of a frame.
+    fn unfinished(&self, how: &str) -> Option<String> {
+        let bytes = self.assembly.data().len();
+        (bytes > 0).then(|| format!("the connection {how} inside this frame, of which {bytes} bytes had come"))
+    }
+
+    /// Tells a table why the connection ends: the one it spoke to last, or any.
+    fn report(&self, fault: String) {
+        let last = self.router.routes.get(self.router.last).map(|r| r.channel.clone()).filter(|c| !c.is_closed());
+        let Some(channel) = last.or_else(|| self.router.shared.find(|_| true)) else { return };
+        let data = self.assembly.data();
+        let raw = data[..data.len().min(RAW_BYTES_MAX)].to_vec();
+        let bad = BadRecord { record: self.frames, offset: self.offset, reason: format!("{fault}; the connection ends here"), raw };
+        channel.push_bad(bad, format!("{} frame {}", self.router.peer, self.frames + 1), clock::now_ns());
+    }
+}
+
+/// Where the frames of a connection go.
+struct Router<'a> {
+    shared: &'a Shared,
+    peer: &'a str,
+    routes: Vec<Route>,
+    by_name: HashMap<Box<[u8]>, usize>,
+    /// The route of the last frame; mostly the next one's, too.
+    last: usize,
+    /// Routes that have something to hand on.
+    touched: Vec<usize>,
+}
+
+/// A channel that the connection has spoken to.
+struct Route {
+    name: Box<[u8]>,
+    channel: Arc<Channel>,
+    batcher: Batcher,
+    touched: bool,
+}
+
+impl Route {
+    fn send(&mut self, pass: Pass, peer: &str) {
+        if let Some(rows) = self.batcher.finish(pass.buffer, peer, pass.now_ms, pass.arrival_ns) {
+            self.channel.push(rows);
+        }
+    }
+}
+
+impl Router<'_> {
+    /// Takes in the frame that begins at `at`.
+    fn frame(&mut self, pass: Pass, at: usize, frame: &Frame, place: Place) {
+        let name = &pass.buffer[at + frame.channel..at + frame.channel_end];
+        let same = self.routes.get(self.last).is_some_and(|r| *r.name == *name && !r.channel.is_closed());
+        if !same {
+            match self.find(name, pass) {
+                Some(index) => self.last = index,
+                None => return self.unknown(pass, at, frame, place),
+            }
+        }
+        let route = &mut self.routes[self.last];
+        route.batcher.add(pass.buffer, at, frame, place);
+        if !route.touched {
+            route.touched = true;
+            self.touched.push(self.last);
+        }
+        if route.batcher.rows() >= BATCH_ROWS {
+            route.send(pass, self.peer);
+        }
+    }
+
+    /// The route of a channel; none if no table reads it.
+    fn find(&mut self, name: &[u8], pass: Pass) -> Option<usize> {
+        let known = self.by_name.get(name).copied();
+        if let Some(index) = known
+            && !self.routes[index].channel.is_closed()
+        {
+            return Some(index);
+        }
+        let mut channel = self.shared.channel(name);
+        if channel.is_none() && self.shared.is_announced(name) {
+            // The rows in hand do not wait with us.
+            self.flush(pass);
+            channel = self.shared.wait_for(name);
+        }
+        let channel = channel?;
+        let batcher = Batcher::new(channel.layout().clone());
+        let mut route = Route { name: name.into(), channel, batcher, touched: false };
+        Some(match known {
+            Some(index) => {
+                route.touched = self.routes[index].touched;
+                self.routes[index] = route;
+                index
+            }
+            None => {
+                self.routes.push(route);
+                self.by_name.insert(name.into(), self.routes.len() - 1);
+                self.routes.len() - 1
+            }
+        })
+    }
+
+    /// Hands on all rows.
+    fn flush(&mut self, pass: Pass) {
+        for index in self.touched.drain(..) {
+            let route = &mut self.routes[index];
+            route.touched = false;
+            route.send(pass, self.peer);
+        }
+    }
+
+    /// A frame for a channel that no table reads.
+    #[cold]
+    fn unknown(&self, pass: Pass, at: usize, frame: &Frame, place: Place) {
+        let name = &pass.buffer[at + frame.channel..at + frame.channel_end];
+        self.shared.count_unknown(name);
+        if let Some(channel) = self.shared.find(|c| c.reports_unknown) {
+            let reason = format!("no table reads the channel '{}'", String::from_utf8_lossy(name));
+            let raw = pass.buffer[at..at + frame.length.min(RAW_BYTES_MAX)].to_vec();
+            let bad = BadRecord { record: place.number - 1, offset: place.offset, reason, raw };
+            channel.push_bad(bad, format!("{} frame {}", place.peer, place.number), pass.arrival_ns);
+        }
+    }
+}

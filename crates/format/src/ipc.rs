@@ -1,0 +1,380 @@
+//! Messages of Arrow's IPC format from peers that need not be trusted: a schema, then record batches, each
+//! checked before Arrow's reader sees it, because that panics or allocates at will on contradictory lengths.
+//!
+//! Buffers are shared with the bytes received, not copied, where their alignment allows it. Refused are
+//! dictionaries and compressed bodies: nothing of ours sends them. Where the bytes come from, how many are
+//! borne, and what becomes of columns is for those who ask.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::ipc;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::RecordBatchDecoder;
+
+use crate::FormatError;
+
+/// The longest header of a message: what thousands of columns need.
+const HEADER_BYTES_MAX: usize = 4 << 20;
+
+/// What stands at the beginning of the bytes of a stream (`application/vnd.apache.arrow.stream`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framed {
+    /// Less than the header of a message, which with all before it takes at least so many bytes.
+    Part(usize),
+    /// A message, whose body need not be there yet.
+    Message(Frame),
+    /// The stream's own mark of its end, of so many bytes.
+    End(usize),
+}
+
+/// The lengths of a message's parts, bytes, in the order in which they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What stands before the header.
+    pub before: usize,
+    /// The header, which says what the message is.
+    pub header: usize,
+    /// The body, which holds the values.
+    pub body: usize,
+}
+
+impl Frame {
+    /// All of it.
+    pub fn bytes(&self) -> usize {
+        self.before + self.header + self.body
+    }
+}
+
+/// Finds the message with which the bytes begin.
+///
+/// # Errors
+/// Lengths that make no sense.
+pub fn frame(bytes: &[u8]) -> Result<Framed, FormatError> {
+    let word = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let (length, before) = match word(0) {
+        Some(u32::MAX) => (word(4), 8),
+        // Before version 0.15 there was no mark in front of the length.
+        length => (length, 4),
+    };
+    let Some(header) = length.map(|l| l as usize) else { return Ok(Framed::Part(before)) };
+    if header == 0 {
+        return Ok(Framed::End(before));
+    }
+    if header > HEADER_BYTES_MAX {
+        return Err(malformed(format!("a header of {header} bytes; is this an Arrow IPC stream?")));
+    }
+    let Some(message) = bytes.get(before..before + header) else { return Ok(Framed::Part(before + header)) };
+    let body = read_header(message)?.bodyLength();
+    let body = usize::try_from(body).map_err(|_| malformed("the length of its body is negative"))?;
+    Ok(Framed::Message(Frame { before, header, body }))
+}
+
+/// Turns the messages of one stream into rows.
+#[derive(Debug)]
+pub struct BatchDecoder {
+    schema: SchemaRef,
+}
+
+impl BatchDecoder {
+    /// Reads the header of a schema message.
+    ///
+    /// # Errors
+    /// What is wrong with it, or which column is of a type that is not taken.
+    pub fn new(header: &[u8]) -> Result<Self, FormatError> {
+        let schema = read_header(header)?.header_as_schema().ok_or_else(|| malformed("the first message must hold the schema"))?;
+        if schema.endianness() != ipc::Endianness::Little {
+            return Err(malformed("big-endian columns are not taken"));
+        }
+        let fields = schema.fields().ok_or_else(|| malformed("its schema has no list of columns"))?;
+        for field in fields {
+            check_field(field).map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
+        }
+        Ok(BatchDecoder { schema: Arc::new(fb_to_schema(schema)) })
+    }
+
+    /// The columns, as they were sent.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The rows of one message; `None` if it holds none. It may hold more of them than it has bytes, if none
+    /// of its columns takes any.
+    ///
+    /// # Errors
+    /// What is wrong with the message or its values.
+    pub fn decode(&self, header: &[u8], body: &Buffer) -> Result<Option<RecordBatch>, FormatError> {
+        let message = read_header(header)?;
+        let batch = match message.header_type() {
+            ipc::MessageHeader::NONE => return Ok(None),
+            ipc::MessageHeader::RecordBatch => message.header_as_record_batch().ok_or_else(|| malformed("its record batch is missing"))?,
+            ipc::MessageHeader::Schema => return Err(malformed("a second schema; open another call for rows of other columns")),
+            ipc::MessageHeader::DictionaryBatch => return Err(malformed(DICTIONARY)),
+            other => return Err(malformed(format!("a message of type {other:?} is not expected"))),
+        };
+        self.check_batch(&batch, body.len())?;
+        RecordBatchDecoder::try_new(body, batch, self.schema.clone(), &HashMap::new(), &message.version())
+            .and_then(RecordBatchDecoder::read_record_batch)
+            .map(Some)
+            .map_err(|e| malformed(reason(&e.to_string())))
+    }
+
+    /// Whether every length is what it can be.
+    fn check_batch(&self, batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), FormatError> {
+        if batch.compression().is_some() {
+            return Err(malformed("its body is compressed; send it uncompressed (in pyarrow: IpcWriteOptions(compression=None))"));
+        }
+        if batch.length() < 0 {
+            return Err(malformed("its number of rows is negative"));
+        }
+        let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
+            return Err(malformed("its lists of columns and buffers are missing"));
+        };
+        for buffer in buffers {
+            let (offset, length) = (buffer.offset(), buffer.length());
+            let end = offset.checked_add(length);
+            if offset < 0 || length < 0 || end.is_none_or(|end| end > body as i64) {
+                return Err(malformed(format!("a buffer at {offset} of {length} bytes is not within its body of {body}")));
+            }
+        }
+        let mut walk = Walk {
+            nodes: nodes.iter(),
+            buffers: buffers.iter(),
+            counts: batch.variadicBufferCounts().into_iter().flatten(),
+            buffers_max: buffers.len(),
+        };
+        self.schema.fields().iter().try_for_each(|f| walk.column(f.data_type())).map_err(malformed)?;
+        if walk.counts.next().is_some() {
+            return Err(malformed("there are more counts of text buffers than text columns"));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a message; also for those who find messages in other ways than [`frame`].
+pub fn malformed(why: impl fmt::Display) -> FormatError {
+    FormatError::data(format!("a message of Arrow's format is wrong: {why}"))
+}
+
+fn read_header(bytes: &[u8]) -> Result<ipc::Message<'_>, FormatError> {
+    ipc::root_as_message(bytes).map_err(|e| malformed(format!("its header cannot be read ({e})")))
+}
+
+/// What an error of Arrow says, without the name of its kind.
+fn reason(text: &str) -> &str {
+    text.split_once(" error: ").map_or(text, |(_, rest)| rest)
+}
+
+/// Goes over the buffers in the order in which Arrow's reader takes them.
+struct Walk<N, B, C> {
+    nodes: N,
+    buffers: B,
+    /// For each column of views, how many buffers its texts stand in.
+    counts: C,
+    buffers_max: usize,
+}
+
+impl<'a, N, B, C> Walk<N, B, C>
+where
+    N: Iterator<Item = &'a ipc::FieldNode>,
+    B: Iterator<Item = &'a ipc::Buffer>,
+    C: Iterator<Item = i64>,
+{
+    fn column(&mut self, data_type: &DataType) -> Result<(), &'static str> {
+        use DataType::*;
+        let node = self.nodes.next().ok_or("it has fewer columns than the schema")?;
+        if node.length() < 0 || node.null_count() < 0 || node.null_count() > node.length() {
+            return Err("a column has more NULLs than values");
+        }
+        if *data_type == Null {
+            return Ok(());
+        }
+        let validity = self.buffers.next().ok_or(FEW_BUFFERS)?;
+        if node.null_count() > 0 && validity.length().saturating_mul(8) < node.length() {
+            return Err("the bitmap of a column's NULLs is too short");
+        }
+        match data_type {
+            Utf8 | Binary => {
+                self.whole(4)?;
+                self.skip(1)
+            }
+            LargeUtf8 | LargeBinary => {
+                self.whole(8)?;
+                self.skip(1)
+            }
+            Utf8View | BinaryView => {
+                let count = self.counts.next().ok_or("the count of a column's text buffers is missing")?;
+                let count = usize::try_from(count).ok().filter(|c| *c <= self.buffers_max);
+                self.whole(16)?;
+                self.skip(count.ok_or("the count of a column's text buffers is wrong")?)
+            }
+            Struct(fields) => fields.iter().try_for_each(|f| self.column(f.data_type())),
+            List(item) | Map(item, _) => {
+                self.whole(4)?;
+                self.column(item.data_type())
+            }
+            LargeList(item) => {
+                self.whole(8)?;
+                self.column(item.data_type())
+            }
+            _ => self.skip(1),
+        }
+    }
+
+    /// A buffer of offsets or views, of so many bytes each: Arrow panics where one is cut.
+    fn whole(&mut self, width: i64) -> Result<(), &'static str> {
+        match self.buffers.next() {
+            Some(buffer) if buffer.length() % width == 0 => Ok(()),
+            Some(_) => Err("a buffer ends within an offset"),
+            None => Err(FEW_BUFFERS),
+        }
+    }
+
+    fn skip(&mut self, buffers: usize) -> Result<(), &'static str> {
+        (0..buffers).try_for_each(|_| self.buffers.next().map(|_| ()).ok_or(FEW_BUFFERS))
+    }
+}
+
+const FEW_BUFFERS: &str = "it has fewer buffers than its columns need";
+
+const DICTIONARY: &str = "dictionary-encoded columns are not taken; send the values (in pyarrow: column.dictionary_decode())";
+
+/// Whether Arrow can make a field of this without a panic, and we know what to do with it.
+fn check_field(field: ipc::Field<'_>) -> Result<(), String> {
+    use ipc::{DateUnit, IntervalUnit, Precision, TimeUnit, Type};
+    if field.dictionary().is_some() {
+        return Err(DICTIONARY.to_string());
+    }
+    let unit_known =
+        |unit: TimeUnit| matches!(unit, TimeUnit::SECOND | TimeUnit::MILLISECOND | TimeUnit::MICROSECOND | TimeUnit::NANOSECOND);
+    let known = match field.type_type() {
+        Type::Null | Type::Bool | Type::Utf8 | Type::LargeUtf8 | Type::Utf8View => true,
+        Type::Binary | Type::LargeBinary | Type::BinaryView => true,
+        Type::Int => field.type_as_int().is_some_and(|t| matches!(t.bitWidth(), 8 | 16 | 32 | 64)),
+        Type::FloatingPoint => {
+            field.type_as_floating_point().is_some_and(|t| matches!(t.precision(), Precision::HALF | Precision::SINGLE | Precision::DOUBLE))
+        }
+        Type::Date => field.type_as_date().is_some_and(|t| matches!(t.unit(), DateUnit::DAY | DateUnit::MILLISECOND)),
+        Type::Time => field.type_as_time().is_some_and(|t| match t.bitWidth() {
+            32 => matches!(t.unit(), TimeUnit::SECOND | TimeUnit::MILLISECOND),
+            64 => matches!(t.unit(), TimeUnit::MICROSECOND | TimeUnit::NANOSECOND),
+            _ => false,
+        }),
+        Type::Timestamp => field.type_as_timestamp().is_some_and(|t| unit_known(t.unit())),
+        Type::Duration => field.type_as_duration().is_some_and(|t| unit_known(t.unit())),
+        Type::Interval => field
+            .type_as_interval()
+            .is_some_and(|t| matches!(t.unit(), IntervalUnit::YEAR_MONTH | IntervalUnit::DAY_TIME | IntervalUnit::MONTH_DAY_NANO)),
+        Type::Decimal => field.type_as_decimal().is_some_and(|t| {
+            let digits = match t.bitWidth() {
+                32 => 9,
+                64 => 18,
+                128 => 38,
+                256 => 76,
+                _ => 0,
+            };
+            (1..=digits).contains(&t.precision()) && (-digits..=digits).contains(&t.scale())
+        }),
+        Type::List | Type::LargeList => return check_children(field, 1),
+        Type::Struct_ => return check_children(field, field.children().map_or(0, |c| c.len())),
+        Type::Map => {
+            check_children(field, 1)?;
+            let entries = field.children().map(|c| c.get(0));
+            let pairs = entries.is_some_and(|e| e.type_type() == Type::Struct_ && e.children().is_some_and(|c| c.len() == 2));
+            return if field.type_as_map().is_some() && pairs { Ok(()) } else { Err("a MAP needs a key and a value".to_string()) };
+        }
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(format!("its type ({:?}) is not taken", field.type_type())) }
+}
+
+fn check_children(field: ipc::Field<'_>, count: usize) -> Result<(), String> {
+    let children = field.children().filter(|c| c.len() == count && count > 0);
+    let children = children.ok_or_else(|| "a column within it is missing".to_string())?;
+    children.iter().try_for_each(check_field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int32Array, StringViewArray, StructArray};
+    use arrow::datatypes::{Field, Fields};
+    use arrow::ipc::writer::StreamWriter;
+
+    fn batch() -> RecordBatch {
+        let n: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+        let text: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "a text that is longer than twelve bytes", "c"]));
+        let fields: Fields = vec![Field::new("x", DataType::Int32, true)].into();
+        let row: ArrayRef = Arc::new(StructArray::new(fields, vec![n.clone()], Some(vec![true, false, true].into())));
+        RecordBatch::try_from_iter_with_nullable([("n", n, true), ("text", text, true), ("row", row, true)]).unwrap()
+    }
+
+    fn written() -> Vec<u8> {
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch().schema()).unwrap();
+        writer.write(&batch()).unwrap();
+        writer.write(&batch().slice(1, 2)).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    /// The batches up to the end of the stream, or where the bytes end.
+    fn read(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, FormatError> {
+        let bytes = Buffer::from(bytes);
+        let (mut at, mut decoder, mut batches) = (0, None::<BatchDecoder>, Vec::new());
+        while let Framed::Message(frame) = frame(&bytes[at..])? {
+            let (begin, end) = (at + frame.before, at + frame.bytes());
+            if end > bytes.len() {
+                break;
+            }
+            let (header, body) = (&bytes[begin..begin + frame.header], bytes.slice_with_length(end - frame.body, frame.body));
+            match &decoder {
+                None => decoder = Some(BatchDecoder::new(header)?),
+                Some(decoder) => batches.extend(decoder.decode(header, &body)?),
+            }
+            at = end;
+        }
+        Ok(batches)
+    }
+
+    #[test]
+    fn a_stream_is_read() {
+        let bytes = written();
+        let batches = read(bytes.clone()).unwrap();
+        assert_eq!(batches.len(), 2);
+        assert_eq!(batches[0], batch());
+        assert_eq!(batches[1].slice(1, 1).column(0).as_ref(), batch().slice(2, 1).column(0).as_ref());
+        assert_eq!(frame(&bytes[bytes.len() - 8..]).unwrap(), Framed::End(8));
+        assert_eq!(frame(&[0; 4]).unwrap(), Framed::End(4));
+        assert_eq!((frame(&[]).unwrap(), frame(&bytes[..6]).unwrap()), (Framed::Part(4), Framed::Part(8)));
+        let Framed::Message(first) = frame(&bytes).unwrap() else { panic!("the schema") };
+        assert_eq!(frame(&bytes[..first.bytes() - 1]).unwrap(), Framed::Part(first.bytes()));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let error = |bytes: &[u8]| read(bytes.to_vec()).unwrap_err().to_string();
+        assert!(error(b"n,s\n1,a\n").contains("is this an Arrow IPC stream?"));
+        assert!(error(&[8, 0, 0, 0, 127, 127, 127, 127, 127, 127, 127, 127]).contains("its header cannot be read"));
+        let bytes = written();
+        let Framed::Message(schema) = frame(&bytes).unwrap() else { panic!("the schema") };
+        assert!(error(&bytes[schema.bytes()..]).contains("the first message must hold the schema"));
+        let twice = [&bytes[..schema.bytes()], &bytes[..]].concat();
+        assert!(error(&twice).contains("a second schema"));
+    }
+
+    /// Whatever byte is wrong, there are rows or an error, never a panic.
+    #[test]
+    fn wrong_bytes_are_errors() {
+        let bytes = written();
+        for at in 0..bytes.len() {
+            for wrong in [0x00, 0x01, 0x7f, 0x80, 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] = wrong;
+                let _ = read(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! The side of a stream that a job reads: a bounded queue between publishers and one reader, and how
+//! far the rows of each publisher have come.
+//!
+//! Rows of a publisher are numbered from 0. Three numbers follow each other: *taken* into the queue,
+//! *given* to the job, *acknowledged* when a checkpoint that covers them is committed. The reader's
+//! position holds what was given; after a crash a publisher is asked to go on from there.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, new_null_array};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use hashbrown::HashMap;
+use serde_json::Value;
+use tidemill_block::clock;
+use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Waker};
+
+use crate::stream::{Counters, Mark, Stream};
+
+/// The publishers whose marks are kept: each is an entry in every checkpoint.
+pub(crate) const PUBLISHERS_MAX: usize = 100_000;
+/// What an entry of the queue counts for beyond its bytes: arrays and their owners.
+const ENTRY_BYTES: u64 = 512;
+/// Checkpoints in flight whose marks are remembered; later ones cover earlier ones.
+const SNAPSHOTS_MAX: usize = 64;
+
+/// The inlet of a stream.
+pub(crate) struct Inlet {
+    stream: String,
+    state: Mutex<State>,
+    /// A publisher waits for an acknowledgement: so that nobody need lock to learn that none does.
+    urging: AtomicBool,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// The job that reads, if one does.
+    pub run: Option<Run>,
+    /// How many jobs have read so far: the number of the newest.
+    pub runs: u64,
+    pub publishers: HashMap<u64, PublisherState>,
+    pub names: HashMap<Arc<str>, u64>,
+    pub next_slot: u64,
+    /// How many connections there were: the number of the newest.
+    pub sessions: u64,
+    queue: VecDeque<Entry>,
+    pub queue_bytes: u64,
+    /// Some publisher found the queue full.
+    pub room_wanted: bool,
+    /// What had been given at checkpoints that are not yet acknowledged.
+    snapshots: VecDeque<(u64, Vec<(u64, u64)>)>,
+    sequence: u64,
+}
+
+/// A job that reads.
+pub(crate) struct Run {
+    pub schema: SchemaRef,
+    waker: Waker,
+    /// The reader found nothing.
+    waiting: bool,
+    /// Bytes in the queue from which on publishers wait.
+    pub bound: u64,
+}
+
+/// How many rows have come so far, and the last place at which the publisher said where it stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    pub rows: u64,
+    position: Option<(u64, Arc<Value>)>,
+}
+
+impl Progress {
+    /// Where the publisher goes on: where it said it could, else exactly behind the last row. Rows that
+    /// come again are cut off.
+    pub fn mark(&self) -> Mark {
+        match &self.position {
+            Some((offset, position)) => Mark { offset: *offset, position: Some(position.as_ref().clone()) },
+            None => Mark { offset: self.rows, position: None },
+        }
+    }
+
+    fn advance(&mut self, rows: u64, position: &Option<Arc<Value>>) {
+        self.rows = rows;
+        if let Some(position) = position {
+            self.position = Some((rows, position.clone()));
+        }
+    }
+}
+
+/// What is known of a publisher.
+#[derive(Default)]
+pub(crate) struct PublisherState {
+    /// `None` for one without a name, of which nothing outlives the connection.
+    pub name: Option<Arc<str>>,
+    /// The number of its connection; 0 if there is none.
+    pub session: u64,
+    pub waker: Option<Waker>,
+    pub taken: Progress,
+    pub given: Progress,
+    /// Rows given when the newest checkpoint was taken.
+    snapshotted: u64,
+    pub acknowledged: u64,
+    /// The first row count that it asked to be acknowledged and that is not, and the last.
+    urged: Option<(u64, u64)>,
+    pub room_wanted: bool,
+}
+
+impl PublisherState {
+    /// One that has sent nothing yet.
+    pub fn new(name: Option<Arc<str>>) -> Self {
+        PublisherState { name, ..PublisherState::default() }
+    }
+}
+
+/// Rows of one publisher.
+struct Entry {
+    slot: u64,
+    name: Option<Arc<str>>,
+    /// The number of the first row that is left.
+    first: u64,
+    batch: RecordBatch,
+    /// Where the publisher stands after these rows.
+    position: Option<Arc<Value>>,
+    /// Bytes of the rows that are left.
+    bytes: u64,
+    /// What the queue counts for the entry.
+    weight: u64,
+    arrival_ns: u64,
+}
+
+/// Rows as the reader takes them out.
+struct Piece {
+    name: Option<Arc<str>>,
+    first: u64,
+    batch: RecordBatch,
+    bytes: u64,
+    arrival_ns: u64,
+}
+
+impl Inlet {
+    pub fn new(stream: &str, counters: Arc<Counters>) -> Self {
+        Inlet { stream: stream.to_string(), state: Mutex::default(), urging: AtomicBool::new(false), counters }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A job that panics must not take the peers of others with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.lock().run.as_ref().map(|r| r.schema.clone())
+    }
+
+    /// Publishers connected and bytes waiting.
+    pub fn standing(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.publishers.values().filter(|p| p.session != 0).count() as u64, state.queue_bytes)
+    }
+
+    /// A job begins to read at `position`.
+    ///
+    /// # Errors
+    /// Another one does; the position is none of ours.
+    fn attach(&self, schema: SchemaRef, position: Option<&Value>, waker: Waker, bound: u64) -> Result<u64, ConnectError> {
+        let mut state = self.lock();
+        if state.run.is_some() {
+            return Err(ConnectError::new(format!(
+                "stream '{}' is read by another running job, and only one can; stop that job, or let it write what both need to a second stream",
+                self.stream
+            )));
+        }
+        assert!(state.queue.is_empty(), "rows of an earlier run are dropped with it");
+        let damaged = |what: &str| {
+            ConnectError::new(format!(
+                "the checkpoint's position of stream '{}' is damaged ({what}); start the job afresh to begin anew",
+                self.stream
+            ))
+        };
+        let publishers = match position {
+            None | Some(Value::Null) => Vec::new(),
+            Some(position) => restored(position).ok_or_else(|| damaged(&position.to_string()))?,
+        };
+        state.runs += 1;
+        state.publishers.clear();
+        state.names.clear();
+        state.snapshots.clear();
+        for (name, given) in publishers {
+            let name: Arc<str> = name.into();
+            let slot = state.next_slot;
+            state.next_slot += 1;
+            state.names.insert(name.clone(), slot);
+            let (rows, taken) = (given.rows, given.clone());
+            let publisher = PublisherState { name: Some(name), taken, given, snapshotted: rows, acknowledged: rows, ..Default::default() };
+            state.publishers.insert(slot, publisher);
+        }
+        state.run = Some(Run { schema, waker, waiting: false, bound });
+        Ok(state.runs)
+    }
+
+    /// The job that reads has ended: what waits is dropped, and publishers are told that they are gone.
+    fn detach(&self, run: u64) {
+        let mut state = self.lock();
+        if state.run.is_none() || state.runs != run {
+            return;
+        }
+        state.run = None;
+        state.queue.clear();
+        state.queue_bytes = 0;
+        state.room_wanted = false;
+        state.snapshots.clear();
+        state.names.clear();
+        self.urging.store(false, Ordering::Release);
+        for (_, publisher) in std::mem::take(&mut state.publishers) {
+            if let Some(waker) = publisher.waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Asks for a checkpoint that covers what publisher `slot` has sent.
+    pub fn urge(&self, slot: u64, session: u64) {
+        let mut state = self.lock();
+        let Some(publisher) = state.publishers.get_mut(&slot).filter(|p| p.session == session) else { return };
+        let taken = publisher.taken.rows;
+        if publisher.acknowledged >= taken {
+            return;
+        }
+        let first = publisher.urged.map_or(taken, |(first, _)| first);
+        publisher.urged = Some((first, taken));
+        self.urging.store(true, Ordering::Release);
+    }
+
+    /// Whether a checkpoint now would acknowledge rows for which a publisher waits.
+    pub fn wants_checkpoint(&self, run: u64) -> bool {
+        if !self.urging.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.lock();
+        let due = |p: &PublisherState| p.urged.is_some_and(|(first, _)| p.given.rows >= first && p.snapshotted < first);
+        state.runs == run && state.publishers.values().any(due)
+    }
+
+    /// Everything given up to the checkpoint of that sequence number is safe.
+    pub fn committed(&self, run: u64, sequence: u64) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.runs != run {
+            return;
+        }
+        let mut urging = false;
+        while state.snapshots.front().is_some_and(|(number, _)| *number <= sequence) {
+            let (_, given) = state.snapshots.pop_front().expect("looked at above");
+            for (slot, rows) in given {
+                let Some(publisher) = state.publishers.get_mut(&slot) else { continue };
+                if rows > publisher.acknowledged {
+                    publisher.acknowledged = rows;
+                    if let Some(waker) = &publisher.waker {
+                        waker.wake();
+                    }
+                }
+            }
+        }
+        for publisher in state.publishers.values_mut() {
+            if let Some((first, last)) = publisher.urged
+                && publisher.acknowledged >= first
+            {
+                publisher.urged = (publisher.acknowledged < last).then_some((last, last));
+            }
+            urging |= publisher.urged.is_some();
+        }
+        self.urging.store(urging, Ordering::Release);
+    }
+}
+
+impl State {
+    /// Puts rows into the queue.
+    pub fn push(&mut self, slot: u64, batch: RecordBatch, first: u64, position: Option<Value>, bytes: u64, arrival_ns: u64) {
+        let position = position.map(Arc::new);
+        let weight = bytes + ENTRY_BYTES;
+        let publisher = self.publishers.get_mut(&slot).expect("looked up by the caller");
+        debug_assert_eq!(publisher.taken.rows, first, "duplicates are cut and gaps refused");
+        publisher.taken.advance(first + batch.num_rows() as u64, &position);
+        self.queue_bytes += weight;
+        self.queue.push_back(Entry { slot, name: publisher.name.clone(), first, batch, position, bytes, weight, arrival_ns });
+        let run = self.run.as_mut().expect("looked at by the caller");
+        if std::mem::take(&mut run.waiting) {
+            run.waker.wake();
+        }
+    }
+
+    /// Takes up to `rows_max` rows out. Small batches that wait together come together; a large one is
+    /// not cut only to fill up what is half full, since putting rows together copies them.
+    fn take(&mut self, rows_max: usize, pieces: &mut Vec<Piece>) {
+        let mut total = 0;
+        while total < rows_max
+            && let Some(entry) = self.queue.front_mut()
+        {
+            let left = entry.batch.num_rows();
+            let rows = left.min(rows_max - total);
+            if rows < left && total >= rows_max.div_ceil(2) {
+                break;
+            }
+            total += rows;
+            let whole = rows == left;
+            let end = entry.first + rows as u64;
+            let position = if whole { entry.position.take() } else { None };
+            if let Some(publisher) = self.publishers.get_mut(&entry.slot) {
+                publisher.given.advance(end, &position);
+            }
+            let bytes = if whole { entry.bytes } else { (entry.bytes as u128 * rows as u128 / left as u128) as u64 };
+            let (first, arrival_ns) = (entry.first, entry.arrival_ns);
+            if whole {
+                let entry = self.queue.pop_front().expect("looked at above");
+                self.queue_bytes -= entry.weight;
+                if rows > 0 {
+                    pieces.push(Piece { name: entry.name, first, batch: entry.batch, bytes, arrival_ns });
+                }
+            } else {
+                pieces.push(Piece { name: entry.name.clone(), first, batch: entry.batch.slice(0, rows), bytes, arrival_ns });
+                entry.batch = entry.batch.slice(rows, left - rows);
+                entry.first = end;
+                entry.bytes -= bytes;
+            }
+        }
+    }
+
+    /// Tells publishers that there is room again, once half of the queue is free.
+    fn give_room(&mut self) {
+        let enough = self.run.as_ref().is_some_and(|r| self.queue_bytes <= r.bound / 2);
+        if !self.room_wanted || !enough {
+            return;
+        }
+        self.room_wanted = false;
+        for publisher in self.publishers.values_mut() {
+            if std::mem::take(&mut publisher.room_wanted)
+                && let Some(waker) = &publisher.waker
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    /// The marks of all publishers as a checkpoint keeps them, and a number by which [`Inlet::committed`]
+    /// finds them again.
+    fn snapshot(&mut self) -> Value {
+        self.sequence += 1;
+        let mut given = Vec::with_capacity(self.publishers.len());
+        let mut named = serde_json::Map::new();
+        for (slot, publisher) in &mut self.publishers {
+            let progress = &publisher.given;
+            publisher.snapshotted = progress.rows;
+            given.push((*slot, progress.rows));
+            let Some(name) = &publisher.name else { continue };
+            let mut entry = serde_json::json!({ "offset": progress.rows });
+            if let Some((offset, position)) = &progress.position {
+                entry["position"] = position.as_ref().clone();
+                if *offset != progress.rows {
+                    entry["position_offset"] = (*offset).into();
+                }
+            }
+            named.insert(name.to_string(), entry);
+        }
+        if self.snapshots.len() >= SNAPSHOTS_MAX {
+            self.snapshots.pop_front();
+        }
+        self.snapshots.push_back((self.sequence, given));
+        serde_json::json!({ "publishers": named, "sequence": self.sequence })
+    }
+}
+
+/// The publishers of a position that [`State::snapshot`] wrote.
+fn restored(position: &Value) -> Option<Vec<(String, Progress)>> {
+    let publishers = position.get("publishers")?.as_object()?;
+    let one = |(name, mark): (&String, &Value)| {
+        let rows = mark.get("offset")?.as_u64()?;
+        let at = mark.get("position_offset").map_or(Some(rows), Value::as_u64)?;
+        let position = mark.get("position").map(|p| (at, Arc::new(p.clone())));
+        Some((name.clone(), Progress { rows, position }))
+    };
+    publishers.iter().map(one).collect()
+}
+
+/// The metadata columns that an inlet offers.
+pub(crate) fn metadata_columns() -> Vec<(&'static str, DataType)> {
+    vec![
+        ("publisher", DataType::Utf8),
+        ("offset", DataType::Int64),
+        ("arrival", DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))),
+    ]
+}
+
+/// Reads the one split of a stream.
+pub(crate) struct InletReader {
+    stream: Arc<Stream>,
+    run: u64,
+    request: ReadRequest,
+    schema: SchemaRef,
+    /// The rows come out as they went in.
+    plain: bool,
+    pieces: Vec<Piece>,
+}
+
+impl InletReader {
+    /// Attaches to the stream.
+    ///
+    /// # Errors
+    /// As [`Inlet::attach`].
+    pub fn open(stream: Arc<Stream>, position: Option<&Value>, context: ReaderContext, bound: u64) -> Result<Self, ConnectError> {
+        let request = context.request;
+        let run = stream.inlet.attach(request.physical.clone(), position, context.waker, bound)?;
+        let plain = request.metadata.is_empty() && request.projection.iter().copied().eq(0..request.physical.fields().len());
+        let schema = if plain { request.physical.clone() } else { request.schema() };
+        Ok(InletReader { stream, run, request, schema, plain, pieces: Vec::new() })
+    }
+
+    pub fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// The columns wanted of one piece.
+    fn columns(&self, piece: &Piece, clocks: (u64, i64)) -> Result<RecordBatch, ArrowError> {
+        if self.plain {
+            return Ok(piece.batch.clone());
+        }
+        let rows = piece.batch.num_rows();
+        let mut columns: Vec<ArrayRef> = self.request.projection.iter().map(|i| piece.batch.column(*i).clone()).collect();
+        for (key, field) in &self.request.metadata {
+            let values: ArrayRef = match (key.as_str(), &piece.name) {
+                ("publisher", Some(name)) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(&**name, rows))),
+                ("offset", Some(_)) => Arc::new(Int64Array::from_iter_values((piece.first as i64..).take(rows))),
+                ("arrival", _) => {
+                    let (now_ns, now_ms) = clocks;
+                    let ms = now_ms - (now_ns.saturating_sub(piece.arrival_ns) / 1_000_000) as i64;
+                    Arc::new(TimestampMillisecondArray::from_value(ms, rows).with_timezone("UTC"))
+                }
+                // Rows of a publisher without a name have no number.
+                ("publisher" | "offset", None) => new_null_array(field.data_type(), rows),
+                (other, _) => return Err(ArrowError::InvalidArgumentError(format!("streams have no metadata column '{other}'"))),
+            };
+            columns.push(if values.data_type() == field.data_type() { values } else { cast(&values, field.data_type())? });
+        }
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
+    }
+
+    fn build(&self, pieces: &[Piece]) -> Result<RecordBatch, ArrowError> {
+        let clocks = if self.plain { (0, 0) } else { (clock::now_ns(), clock::wall_ms()) };
+        if let [one] = pieces {
+            return self.columns(one, clocks);
+        }
+        let parts = pieces.iter().map(|p| self.columns(p, clocks)).collect::<Result<Vec<_>, _>>()?;
+        if self.schema.fields().is_empty() {
+            // Only the number of rows is wanted.
+            let rows = parts.iter().map(RecordBatch::num_rows).sum();
+            return RecordBatch::try_new_with_options(
+                self.schema.clone(),
+                Vec::new(),
+                &RecordBatchOptions::new().with_row_count(Some(rows)),
+            );
+        }
+        concat_batches(&self.schema, &parts)
+    }
+}
+
+impl Reader for InletReader {
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        {
+            let mut state = self.stream.inlet.lock();
+            assert!(state.run.is_some() && state.runs == self.run, "a stream has one reader");
+            state.take(rows_max.max(1), &mut pieces);
+            state.give_room();
+            if pieces.is_empty() {
+                state.run.as_mut().expect("asserted above").waiting = true;
+                self.pieces = pieces;
+                return Ok(Polled::Pending);
+            }
+        }
+        let arrival_ns = pieces.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
+        let bytes = pieces.iter().map(|p| p.bytes).sum();
+        let batch = self.build(&pieces);
+        pieces.clear();
+        self.pieces = pieces;
+        let batch = batch.map_err(|e| ConnectError::new(format!("reading stream '{}': {e}", self.stream.name())))?;
+        Ok(Polled::Rows(Rows::good(batch, arrival_ns, bytes)))
+    }
+
+    fn position(&self) -> Value {
+        self.stream.inlet.lock().snapshot()
+    }
+}
+
+impl Drop for InletReader {
+    fn drop(&mut self) {
+        self.stream.inlet.detach(self.run);
+    }
+}
+
+impl Inlet {
+    /// Counts rows that were taken.
+    pub fn count(&self, rows: u64, bytes: u64) {
+        self.counters.published_rows.fetch_add(rows, Ordering::Relaxed);
+        self.counters.published_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts rows that had come before.
+    pub fn count_duplicates(&self, rows: u64) {
+        self.counters.duplicates_rows.fetch_add(rows, Ordering::Relaxed);
+    }
+}

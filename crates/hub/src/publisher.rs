@@ -1,0 +1,216 @@
+//! One connection of a publisher.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use serde_json::Value;
+use tidemill_connect::Waker;
+
+use crate::error::HubError;
+use crate::fit::Fit;
+use crate::inlet::{PUBLISHERS_MAX, PublisherState, State};
+use crate::stream::{Mark, Stream};
+
+/// Puts rows into a stream. Dropped, it is disconnected; what it has sent stays.
+pub struct Publisher {
+    stream: Arc<Stream>,
+    id: String,
+    run: u64,
+    slot: u64,
+    session: u64,
+    fit: Fit,
+}
+
+/// What became of rows.
+#[derive(Debug)]
+pub enum Sent {
+    /// They are in the queue, or were there before.
+    Taken,
+    /// The queue is full. The waker is called when there is room; the rows come back, with the inlet's
+    /// columns.
+    Full {
+        /// The rows.
+        batch: RecordBatch,
+        /// The position that came with them.
+        position: Option<Value>,
+    },
+}
+
+impl Publisher {
+    pub(crate) fn open(stream: &Arc<Stream>, id: &str, waker: Waker) -> Result<Self, HubError> {
+        let mut guard = stream.inlet.lock();
+        let state = &mut *guard;
+        let Some(run) = &state.run else {
+            return Err(HubError::NotPublished(format!("no running job reads stream '{}'; start its job and try again", stream.name())));
+        };
+        let schema = run.schema.clone();
+        let known = if id.is_empty() { None } else { state.names.get(id).copied() };
+        let slot = match known {
+            Some(slot) => slot,
+            None if !id.is_empty() && state.names.len() >= PUBLISHERS_MAX => {
+                return Err(HubError::TooMany(format!(
+                    "stream '{}' knows {PUBLISHERS_MAX} publishers by name and takes no further name; publish without a name, or under one used before",
+                    stream.name()
+                )));
+            }
+            None => {
+                let slot = state.next_slot;
+                state.next_slot += 1;
+                let name: Option<Arc<str>> = (!id.is_empty()).then(|| id.into());
+                if let Some(name) = &name {
+                    state.names.insert(name.clone(), slot);
+                }
+                state.publishers.insert(slot, PublisherState::new(name));
+                slot
+            }
+        };
+        state.sessions += 1;
+        let session = state.sessions;
+        let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
+        publisher.session = session;
+        publisher.room_wanted = false;
+        if let Some(earlier) = publisher.waker.replace(waker) {
+            earlier.wake();
+        }
+        let run = state.runs;
+        drop(guard);
+        let fit = Fit::new(stream.name(), schema);
+        Ok(Publisher { stream: stream.clone(), id: id.to_string(), run, slot, session, fit })
+    }
+
+    /// The columns that the stream takes.
+    pub fn schema(&self) -> SchemaRef {
+        self.fit.wanted()
+    }
+
+    /// Looks whether rows of a schema can be taken.
+    ///
+    /// # Errors
+    /// [`HubError::Schema`] with both lists of columns.
+    pub fn accepts(&mut self, schema: &SchemaRef) -> Result<(), HubError> {
+        self.fit.accepts(schema)
+    }
+
+    /// How many of its rows the stream has, and the position that came with them: where to go on. The
+    /// mark may lie before rows that were taken, if only there the publisher said where it stands; rows
+    /// that are sent again are cut off.
+    pub fn taken(&self) -> Mark {
+        self.with(|publisher| publisher.taken.mark()).unwrap_or_default()
+    }
+
+    /// How many of its rows are safe: a checkpoint that covers them was committed.
+    pub fn acknowledged(&self) -> u64 {
+        self.check().unwrap_or_default()
+    }
+
+    /// As [`Publisher::acknowledged`], for one that only waits.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`], [`HubError::Replaced`].
+    pub fn check(&self) -> Result<u64, HubError> {
+        self.with(|publisher| publisher.acknowledged)
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&PublisherState) -> T) -> Result<T, HubError> {
+        let mut state = self.stream.inlet.lock();
+        self.own(&mut state).map(|publisher| look(publisher))
+    }
+
+    /// What the stream knows of this publisher.
+    fn own<'a>(&self, state: &'a mut State) -> Result<&'a mut PublisherState, HubError> {
+        let running = state.run.is_some() && state.runs == self.run;
+        match state.publishers.get_mut(&self.slot) {
+            Some(publisher) if running && publisher.session == self.session => Ok(publisher),
+            Some(_) if running => Err(HubError::Replaced(format!(
+                "another publisher has connected to stream '{}' as '{}', and there is one of each name",
+                self.stream.name(),
+                self.id
+            ))),
+            _ => Err(HubError::Gone(format!(
+                "the job that reads stream '{}' has ended or restarts; connect again and go on from where it says",
+                self.stream.name()
+            ))),
+        }
+    }
+
+    /// Gives rows to the stream; never waits. `offset` is the number of the first of them, counted from
+    /// the publisher's first row ever; `position` is what the publisher wants to be told when it shall go
+    /// on behind them; `bytes` is what they came in; `arrival_ns` when
+    /// ([`tidemill_block::clock::now_ns`]).
+    ///
+    /// # Errors
+    /// [`HubError::Schema`]; [`HubError::Gap`] if `offset` lies behind the next row; [`HubError::Gone`];
+    /// [`HubError::Replaced`].
+    pub fn try_send(
+        &mut self,
+        batch: RecordBatch,
+        offset: Option<u64>,
+        position: Option<Value>,
+        bytes: u64,
+        arrival_ns: u64,
+    ) -> Result<Sent, HubError> {
+        if self.id.is_empty() && (offset.is_some() || position.is_some()) {
+            return Err(HubError::Schema(format!(
+                "rows for stream '{}' have an offset or a position, but the publisher has no name under which they could be kept; name it, or leave them out",
+                self.stream.name()
+            )));
+        }
+        let batch = self.fit.fit(batch)?;
+        let inlet = &self.stream.inlet;
+        let mut guard = inlet.lock();
+        let state = &mut *guard;
+        let taken = self.own(state)?.taken.rows;
+        let rows = batch.num_rows() as u64;
+        let first = offset.unwrap_or(taken);
+        if first > taken {
+            return Err(HubError::Gap { stream: self.stream.name().to_string(), publisher: self.id.clone(), expected: taken, got: first });
+        }
+        let repeated = rows.min(taken - first);
+        // Without rows left only a position at the very end says anything new.
+        if repeated == rows && (rows > 0 || position.is_none() || first < taken) {
+            drop(guard);
+            inlet.count_duplicates(repeated);
+            return Ok(Sent::Taken);
+        }
+        let bound = state.run.as_ref().expect("it is running: the publisher is not gone").bound;
+        if state.queue_bytes >= bound {
+            state.room_wanted = true;
+            self.own(state)?.room_wanted = true;
+            return Ok(Sent::Full { batch, position });
+        }
+        let (left, batch) = match repeated {
+            0 => (bytes, batch),
+            _ => {
+                let left = (bytes as u128 * (rows - repeated) as u128 / rows as u128) as u64;
+                (left, batch.slice(repeated as usize, (rows - repeated) as usize))
+            }
+        };
+        state.push(self.slot, batch, taken, position, left, arrival_ns);
+        drop(guard);
+        inlet.count(rows - repeated, left);
+        if repeated > 0 {
+            inlet.count_duplicates(repeated);
+        }
+        Ok(Sent::Taken)
+    }
+
+    /// Asks for a checkpoint soon; the waker is called when [`Publisher::acknowledged`] has moved.
+    pub fn urge(&self) {
+        self.stream.inlet.urge(self.slot, self.session);
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let mut guard = self.stream.inlet.lock();
+        let state = &mut *guard;
+        let Ok(publisher) = self.own(state) else { return };
+        publisher.session = 0;
+        publisher.waker = None;
+        publisher.room_wanted = false;
+        if publisher.name.is_none() {
+            state.publishers.remove(&self.slot);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Publishers and the reader of a job.
+
+use arrow::array::{Int8Array, Int32Array, StringArray};
+use serde_json::json;
+use tidemill_connect::Polled;
+
+use super::*;
+use crate::{HubError, Mark, Publisher, Sent};
+
+fn publisher(hub: &Hub, id: &str) -> Publisher {
+    hub.stream("s").unwrap().publisher(id, Waker::noop()).unwrap()
+}
+
+#[track_caller]
+fn taken(publisher: &mut Publisher, values: &[i64], offset: Option<u64>, position: Option<serde_json::Value>) {
+    let sent = publisher.try_send(batch(values), offset, position, 8 * values.len() as u64, 5).unwrap();
+    assert!(matches!(sent, Sent::Taken), "{sent:?}");
+}
+
+#[track_caller]
+fn polled(reader: &mut Box<dyn Reader>, rows_max: usize) -> Vec<i64> {
+    match reader.poll(rows_max).unwrap() {
+        Polled::Rows(rows) => numbers(&rows.batch),
+        Polled::Pending => Vec::new(),
+        Polled::End => panic!("an inlet has no end"),
+    }
+}
+
+#[test]
+fn rows_are_numbered_duplicates_cut_and_gaps_refused() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let mut reader = reader(&source, None);
+    let mut a = publisher(hub, "a");
+    assert_eq!(a.taken(), Mark::default());
+    taken(&mut a, &[0, 1, 2], Some(0), None);
+    taken(&mut a, &[1, 2, 3, 4], Some(1), None);
+    taken(&mut a, &[0, 1], Some(0), None);
+    taken(&mut a, &[5], None, None);
+    let error = a.try_send(batch(&[9]), Some(9), None, 8, 0).unwrap_err();
+    assert_eq!(error, HubError::Gap { stream: "s".into(), publisher: "a".into(), expected: 6, got: 9 });
+    assert_eq!(a.taken().offset, 6);
+    assert_eq!(polled(&mut reader, 100), [0, 1, 2, 3, 4, 5]);
+    let stats = hub.stream("s").unwrap().stats();
+    assert_eq!((stats.published_rows, stats.duplicates_rows, stats.publishers, stats.queue_bytes), (6, 4, 1, 0));
+}
+
+#[test]
+fn batches_are_sliced_and_small_ones_put_together() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let mut reader = reader(&source, None);
+    let mut a = publisher(hub, "a");
+    taken(&mut a, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], None, None);
+    for n in 10..14 {
+        a.try_send(batch(&[n]), None, None, 8, n as u64).unwrap();
+    }
+    for expect in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13], vec![]] {
+        assert_eq!(polled(&mut reader, 4), expect);
+    }
+    // A large batch is not cut to fill up what is half full.
+    taken(&mut a, &[1, 2, 3], None, None);
+    taken(&mut a, &[4, 5, 6], None, None);
+    assert_eq!(polled(&mut reader, 4), [1, 2, 3]);
+    a.try_send(batch(&[7]), None, None, 8, 3).unwrap();
+    let Polled::Rows(rows) = reader.poll(4).unwrap() else { panic!("rows wait") };
+    assert_eq!((numbers(&rows.batch), rows.arrival_ns, rows.bytes), (vec![4, 5, 6, 7], 3, 32));
+}
+
+#[test]
+fn a_restart_goes_on_from_the_checkpoint() {
+    let hub = hub(None);
+    let first = source(hub, &[]);
+    let mut before = reader(&first, None);
+    let mut a = publisher(hub, "a");
+    let mut b = publisher(hub, "b");
+    taken(&mut a, &[0, 1], Some(0), Some(json!({"line": 2})));
+    taken(&mut a, &[2, 3, 4], Some(2), Some(json!({"line": 5})));
+    taken(&mut b, &[100], Some(0), None);
+    assert_eq!(polled(&mut before, 2), [0, 1]);
+    assert_eq!(polled(&mut before, 1), [2]);
+    let position = before.position();
+    let busy = source(hub, &[]).open(&Split::new("inlet"), context(ReadRequest::all(schema())));
+    assert!(busy.err().unwrap().to_string().contains("stream 's' is read by another running job"));
+    drop(before);
+    assert!(matches!(a.try_send(batch(&[5]), None, None, 8, 0), Err(HubError::Gone(_))));
+    assert!(matches!(hub.stream("s").unwrap().publisher("a", Waker::noop()), Err(HubError::NotPublished(_))));
+
+    let again = source(hub, &[]);
+    let mut after = reader(&again, Some(position));
+    let mut a = publisher(hub, "a");
+    // Row 2 was given, but only at row 2 the publisher said where it stands: it comes again and is cut.
+    assert_eq!((a.taken(), a.acknowledged()), (Mark { offset: 2, position: Some(json!({"line": 2})) }, 3));
+    taken(&mut a, &[2, 3, 4], Some(2), None);
+    assert_eq!(polled(&mut after, 10), [3, 4]);
+    assert_eq!(publisher(hub, "b").taken(), Mark::default());
+    let damaged = source(hub, &[]);
+    drop(after);
+    let split = Split { id: "inlet".into(), position: Some(json!({"publishers": 1})) };
+    assert!(damaged.open(&split, context(ReadRequest::all(schema()))).err().unwrap().to_string().contains("damaged"));
+}
+
+#[test]
+fn a_full_queue_holds_back_and_wakes() {
+    let hub = hub(None);
+    let source = source(hub, &[("stream.queue-bytes", "1")]);
+    let mut reader = reader(&source, None);
+    let (waker, count) = waker();
+    let mut a = hub.stream("s").unwrap().publisher("a", waker).unwrap();
+    taken(&mut a, &[0], Some(0), None);
+    let full = a.try_send(batch(&[1]), Some(1), Some(json!(1)), 8, 0).unwrap();
+    let Sent::Full { batch, position } = full else { panic!("there is no room") };
+    assert_eq!((numbers(&batch), position, woken(&count)), (vec![1], Some(json!(1)), 0));
+    assert_eq!(polled(&mut reader, 10), [0]);
+    assert_eq!(woken(&count), 1);
+    assert!(matches!(a.try_send(batch, Some(1), None, 8, 0), Ok(Sent::Taken)));
+}
+
+#[test]
+fn acknowledgements_follow_checkpoints() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let mut reader = reader(&source, None);
+    let (waker, count) = waker();
+    let mut a = hub.stream("s").unwrap().publisher("a", waker).unwrap();
+    let mut anonymous = publisher(hub, "");
+    a.urge();
+    assert!(!source.wants_checkpoint(), "nothing waits");
+    taken(&mut a, &[0, 1], None, None);
+    taken(&mut anonymous, &[7], None, None);
+    a.urge();
+    assert!(!source.wants_checkpoint(), "the job has not seen the rows");
+    assert_eq!(polled(&mut reader, 10), [0, 1, 7]);
+    assert!(source.wants_checkpoint());
+    taken(&mut a, &[2], None, None);
+    a.urge();
+    let position = reader.position();
+    assert!(!source.wants_checkpoint(), "it is on its way");
+    assert_eq!((a.acknowledged(), woken(&count)), (0, 0));
+    source.committed(&[position]);
+    assert_eq!((a.acknowledged(), anonymous.check(), woken(&count)), (2, Ok(1), 1));
+    // The second urge was for row 2.
+    assert_eq!(polled(&mut reader, 10), [2]);
+    assert!(source.wants_checkpoint());
+    source.committed(&[reader.position()]);
+    assert_eq!((a.acknowledged(), source.wants_checkpoint()), (3, false));
+    drop(reader);
+    assert!(woken(&count) > 0 && matches!(a.check(), Err(HubError::Gone(_))));
+}
+
+#[test]
+fn one_connection_a_name() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let _reader = reader(&source, None);
+    let mut first = publisher(hub, "a");
+    taken(&mut first, &[0], None, None);
+    let mut second = publisher(hub, "a");
+    assert!(matches!(first.try_send(batch(&[1]), None, None, 8, 0), Err(HubError::Replaced(why)) if why.contains("another publisher")));
+    drop(first);
+    assert_eq!(second.taken().offset, 1);
+    taken(&mut second, &[1], Some(1), None);
+    // Those without a name are many, and have no numbers.
+    let (mut x, _y) = (publisher(hub, ""), publisher(hub, ""));
+    taken(&mut x, &[5], None, None);
+    assert!(matches!(x.try_send(batch(&[5]), Some(0), None, 8, 0), Err(HubError::Schema(_))));
+    assert_eq!(hub.stream("s").unwrap().stats().publishers, 3);
+}
+
+#[test]
+fn columns_are_found_by_name_and_metadata_added() {
+    let hub = hub(None);
+    let physical: SchemaRef = Arc::new(Schema::new(vec![
+        Field::new("n", DataType::Int64, false),
+        Field::new("s", DataType::Utf8, true),
+        Field::new("m", DataType::Int64, true),
+    ]));
+    let metadata = vec![
+        ("publisher".to_string(), Arc::new(Field::new("who", DataType::Utf8, true))),
+        ("offset".to_string(), Arc::new(Field::new("at", DataType::Int64, true))),
+    ];
+    let request = ReadRequest { physical: physical.clone(), projection: vec![1, 0], metadata };
+    let mut reader = source(hub, &[]).open(&Split::new("inlet"), context(request)).unwrap();
+    let mut a = publisher(hub, "a");
+    let n: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let s: ArrayRef = Arc::new(StringArray::from(vec!["x", "y"]));
+    let kinds = |codes: Vec<i8>| Arc::new(Int8Array::from(codes)) as ArrayRef;
+    let rows = |columns: Vec<(&str, ArrayRef)>| RecordBatch::try_from_iter(columns).unwrap();
+    let sent = a.try_send(rows(vec![("row_kind", kinds(vec![0, 0])), ("s", s.clone()), ("n", n.clone())]), None, None, 8, 0);
+    assert!(matches!(sent, Ok(Sent::Taken)));
+    let Polled::Rows(got) = reader.poll(10).unwrap() else { panic!("rows wait") };
+    assert_eq!(got.batch.schema().fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["s", "n", "who", "at"]);
+    assert_eq!(got.batch.column(0).as_ref(), s.as_ref());
+    assert_eq!(got.batch.column(2).as_string::<i32>().value(1), "a");
+    assert_eq!(got.batch.column(3).as_primitive::<Int64Type>().values().as_ref(), [0, 1]);
+
+    let wrong: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    for (columns, expect) in [
+        (vec![("n", wrong)], "it has n BIGINT NOT NULL, s STRING, m BIGINT; they have n INT"),
+        (vec![("s", s)], "they have s STRING"),
+        (vec![("n", n.clone()), ("z", n.clone())], "z BIGINT"),
+        (vec![("n", nulls)], "'n' is NOT NULL"),
+        (vec![("n", n), ("row_kind", kinds(vec![0, 3]))], "new rows only"),
+    ] {
+        match a.try_send(rows(columns), None, None, 8, 0) {
+            Err(HubError::Schema(why)) => assert!(why.contains(expect), "{why}"),
+            other => panic!("{expect}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Rows of any connector, published into a stream of a server.
+//!
+//! Each split of the source is a publisher of its own, named after the split. With each message the
+//! reader's position goes to the server, which keeps it with the rows it has taken and gives it back
+//! in the handshake: the adapter itself keeps no state, and neither its end nor the server's loses
+//! or repeats a row. Sources that cannot be read again (standard input, sockets) have no position;
+//! what they gave is kept until it is acknowledged, which bears breaks of the connection and crashes
+//! of the server, but not the end of the adapter.
+//!
+//! One thread reads the splits: those of a bounded source one after the other, each when the one before
+//! is acknowledged, those of an unbounded one in turn. What lives elsewhere: the publisher (`flight/publisher.rs`)
+//! and the command line.
+
+mod lane;
+mod options;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow::datatypes::{Schema, SchemaRef};
+use tidemill_connect::{ConnectError, ReadRequest, ReaderContext, Source, Split, Waker, registry};
+use tidemill_format::option_enum;
+use tidemill_format::options::RawOptions;
+
+use crate::flight::blocks::ROWS_LIMIT;
+use crate::flight::client::{Client, has_row_kind};
+use crate::flight::options::FlightOptions;
+use lane::{Lane, Step};
+pub use options::{name_of, parse_options};
+
+/// Splits of a bounded source that are connected at a time. One of them is read, those behind it only shake
+/// hands meanwhile: rows of several files must reach the stream in the files' order, since there they
+/// have one watermark.
+const LANES_MAX: usize = 4;
+/// How long the loop sleeps at most when nothing wakes it.
+const TICK: Duration = Duration::from_millis(50);
+/// How often the progress is told.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+option_enum! {
+    /// What happens to a record that cannot be read.
+    pub enum OnError {
+        /// Publishing ends and names the place.
+        Fail = "fail",
+        /// The record is counted and passed over.
+        Skip = "skip",
+    }
+}
+
+/// What is to be published.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// The options of the table that is read, `connector` among them.
+    pub from: Vec<(String, String)>,
+    /// The stream.
+    pub to: FlightOptions,
+    /// Names the publishers; by default what the options make ([`name_of`]).
+    pub id: Option<String>,
+    /// Rows in a message; as many as are at hand if `None` and the options do not say.
+    pub block_rows: Option<usize>,
+}
+
+/// How far publishing has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Rows published by this run, each once.
+    pub rows: u64,
+    /// Bytes read from the source.
+    pub bytes_in: u64,
+    /// Bytes of messages, those sent again among them.
+    pub bytes_out: u64,
+    /// Messages, those sent again among them.
+    pub blocks: u64,
+    /// Records that could not be read.
+    pub bad_rows: u64,
+    /// Connections made after the first of each split.
+    pub reconnects: u64,
+    /// Splits that are at their end and acknowledged.
+    pub splits_done: u64,
+    /// Whether everything was read, rather than stopped before.
+    pub finished: bool,
+}
+
+/// Wakes the loop.
+#[derive(Default)]
+struct Signal {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn waker(self: &Arc<Self>) -> Waker {
+        let signal = self.clone();
+        Waker::new(move || {
+            *signal.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            signal.changed.notify_one();
+        })
+    }
+
+    fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*woken {
+            woken = self.changed.wait_timeout(woken, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *woken = false;
+    }
+}
+
+/// What all splits have in common.
+struct Common {
+    source: Box<dyn Source>,
+    client: Client,
+    schema: SchemaRef,
+    context: ReaderContext,
+    to: FlightOptions,
+    /// The publishers' name, if it was given.
+    given: Option<String>,
+    /// The name that the options make.
+    made: String,
+    block_rows: Option<usize>,
+    on_error: OnError,
+}
+
+impl Adapter {
+    /// Publishes until the source is at its end and everything is acknowledged, or until `stop`:
+    /// then what was read is still acknowledged.
+    ///
+    /// # Errors
+    /// An option, the source or the server; a record that cannot be read unless such are skipped.
+    pub fn run(&self, stop: Arc<AtomicBool>, mut progress: impl FnMut(&Progress)) -> Result<Progress, ConnectError> {
+        let began = Instant::now();
+        let client = self.to.client()?;
+        let signal = Arc::new(Signal::default());
+        let common = self.prepare(client, &stop, signal.waker())?;
+        let in_order = common.source.bounded();
+        let lanes_max = if in_order { LANES_MAX } else { usize::MAX };
+        let mut waiting: VecDeque<Split> = common.source.splits(1)?.into();
+        let mut known: HashSet<String> = waiting.iter().map(|s| s.id.clone()).collect();
+        let discovery = common.source.discovery_interval();
+        let (mut looked, mut told) = (began, began);
+        let (mut lanes, mut done): (Vec<Lane>, Progress) = (Vec::new(), Progress::default());
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            if stopping {
+                lanes.iter_mut().for_each(Lane::stop);
+                waiting.clear();
+            }
+            while lanes.len() < lanes_max
+                && let Some(split) = waiting.pop_front()
+            {
+                lanes.push(Lane::new(&common, split)?);
+            }
+            let (mut moved, mut at) = (false, 0);
+            while at < lanes.len() {
+                match lanes[at].step(&common, at == 0 || !in_order)? {
+                    Step::Moved => moved = true,
+                    Step::Waits => {}
+                    Step::Done => {
+                        lanes.remove(at).count(&mut done);
+                        done.splits_done += 1;
+                        moved = true;
+                        continue;
+                    }
+                }
+                at += 1;
+            }
+            let now = Instant::now();
+            if let Some(interval) = discovery
+                && !stopping
+                && now.duration_since(looked) >= interval
+            {
+                looked = now;
+                waiting.extend(common.source.splits(1)?.into_iter().filter(|split| known.insert(split.id.clone())));
+            }
+            let over = lanes.is_empty() && waiting.is_empty() && (discovery.is_none() || stopping);
+            if over || now.duration_since(told) >= PROGRESS {
+                told = now;
+                let mut sum = Progress { elapsed: began.elapsed(), finished: over && !stopping, ..done };
+                lanes.iter().for_each(|lane| lane.count(&mut sum));
+                progress(&sum);
+                if over {
+                    return Ok(sum);
+                }
+            }
+            if !moved {
+                signal.wait();
+            }
+        }
+    }
+
+    /// Asks the server for the columns and makes the source with them.
+    fn prepare(&self, client: Client, stop: &Arc<AtomicBool>, waker: Waker) -> Result<Common, ConnectError> {
+        let mut raw = RawOptions::new("--from", self.from.iter().cloned());
+        let connector: Option<String> = raw.take("connector")?;
+        let connector =
+            connector.ok_or_else(|| ConnectError::new("--from: option 'connector' is required, such as connector=filesystem"))?;
+        let connector = registry::find(&connector).map_err(|e| e.at("--from"))?;
+        let skips = |key: &str| raw.peek(key).is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));
+        let default = if skips("csv.ignore-parse-errors") || skips("json.ignore-parse-errors") { OnError::Skip } else { OnError::Fail };
+        let on_error = raw.take("on-error")?.unwrap_or(default);
+        let block_rows = match raw.take::<String>("block.size")? {
+            Some(text) => {
+                parse_block_size(&text).map_err(|why| ConnectError::new(format!("--from: option 'block.size' = '{text}': {why}")))?
+            }
+            None => None,
+        };
+        let info = client.describe(self.to.reconnect(), stop.clone())?;
+        let schema = info.schema.ok_or_else(|| ConnectError::new(format!("{}: the server says no columns", client.place())))?;
+        let schema = published(&schema);
+        let source = connector.source(&schema, &mut raw)?;
+        raw.finish()?;
+        Ok(Common {
+            source,
+            client,
+            schema: schema.clone(),
+            context: ReaderContext { waker, request: ReadRequest::all(schema), shard: 0, shards: 1 },
+            to: self.to.clone(),
+            given: self.id.clone(),
+            made: name_of(&self.from),
+            block_rows: self.block_rows.or(block_rows),
+            on_error,
+        })
+    }
+}
+
+/// The columns that publishers send: of an updating stream they do not send what a row does.
+fn published(schema: &SchemaRef) -> SchemaRef {
+    if has_row_kind(schema) {
+        let fields: Vec<_> = schema.fields().iter().take(schema.fields().len() - 1).cloned().collect();
+        return Arc::new(Schema::new(fields));
+    }
+    schema.clone()
+}
+
+/// `auto`, or rows.
+///
+/// # Errors
+/// Says what was expected.
+pub fn parse_block_size(text: &str) -> Result<Option<usize>, String> {
+    match text.trim() {
+        t if t.eq_ignore_ascii_case("auto") => Ok(None),
+        t => match t.replace('_', "").parse() {
+            Ok(rows) if (1..=ROWS_LIMIT).contains(&rows) => Ok(Some(rows)),
+            _ => Err(format!("expected 'auto' or a number of rows from 1 to {ROWS_LIMIT}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! One split on its way: read, put into messages, published.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidemill_connect::{ConnectError, Polled, Reader, Rows, Split};
+
+use super::{Common, OnError, Progress};
+use crate::flight::blocks::Gather;
+use crate::flight::publisher::{Handshake, Publisher, PublisherOptions, Ready};
+
+/// What a step came to.
+pub(super) enum Step {
+    /// Something was done; there may be more to do.
+    Moved,
+    /// Nothing to do until the loop is woken.
+    Waits,
+    /// The split is at its end and everything is acknowledged.
+    Done,
+}
+
+/// A position as the server keeps it: the reader's, and the number of the row at which it stands, so
+/// that the server may cut messages as it likes.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Mark {
+    row: u64,
+    at: Value,
+}
+
+impl Mark {
+    fn json(row: u64, at: Value) -> Value {
+        serde_json::to_value(Mark { row, at }).expect("a number and JSON")
+    }
+}
+
+/// A split that is being published.
+pub(super) struct Lane {
+    id: String,
+    publisher: Publisher,
+    /// The source can be read again from a position.
+    replays: bool,
+    reader: Box<dyn Reader>,
+    /// Nothing was read from the reader since it was opened at the beginning.
+    untouched: bool,
+    gather: Gather,
+    /// What is gathered goes out, however little it is.
+    flush: bool,
+    /// Nothing more is read: the reader is at its end, or was stopped.
+    ended: bool,
+    stopped: bool,
+    finishing: bool,
+    /// Rows that the server has and the reader gives again.
+    skip: u64,
+    /// The last place from which rows can be read again, as the server shall know it.
+    mark: Option<Value>,
+    /// The server does not know any such place yet.
+    announce: bool,
+    /// The number of the next row that is sent.
+    row: u64,
+    /// The number of the first row that was not published before this run.
+    first: Option<u64>,
+    bytes_in: u64,
+    bad_rows: u64,
+}
+
+impl Lane {
+    /// Opens a split and begins to connect.
+    pub fn new(common: &Common, split: Split) -> Result<Self, ConnectError> {
+        let reader = common.source.open(&split, common.context.clone())?;
+        let replays = !reader.position().is_null();
+        let name = match &common.given {
+            Some(name) => name.clone(),
+            None if replays => common.made.clone(),
+            // Another run has other rows: it must not be taken for this one.
+            None => format!("{}-{}", common.made, run_id()),
+        };
+        let options = PublisherOptions {
+            id: format!("{name}/{}", split.id),
+            keep: !replays,
+            window: common.to.window.0 as usize,
+            reconnect: common.to.reconnect(),
+        };
+        let publisher = Publisher::start(common.client.clone(), common.schema.clone(), options, common.context.waker.clone())?;
+        Ok(Lane {
+            id: split.id,
+            publisher,
+            replays,
+            reader,
+            untouched: true,
+            gather: Gather::new(common.block_rows),
+            flush: false,
+            ended: false,
+            stopped: false,
+            finishing: false,
+            skip: 0,
+            mark: None,
+            announce: false,
+            row: 0,
+            first: None,
+            bytes_in: 0,
+            bad_rows: 0,
+        })
+    }
+
+    /// Nothing more is read; what was read still goes out.
+    pub fn stop(&mut self) {
+        if !self.stopped {
+            (self.stopped, self.ended, self.flush) = (true, true, true);
+        }
+    }
+
+    /// Adds what this lane has done.
+    pub fn count(&self, sum: &mut Progress) {
+        let sent = self.publisher.sent();
+        sum.rows += self.row.saturating_sub(self.first.unwrap_or(self.row));
+        sum.bytes_in += self.bytes_in;
+        sum.bytes_out += sent.bytes;
+        sum.blocks += sent.blocks;
+        sum.reconnects += sent.reconnects;
+        sum.bad_rows += self.bad_rows;
+    }
+
+    /// Does one thing that can be done now; sends rows only if it is this lane's `turn`.
+    pub fn step(&mut self, common: &Common, turn: bool) -> Result<Step, ConnectError> {
+        match self.publisher.ready()? {
+            Ready::Handshake(handshake) => {
+                self.go_to(common, &handshake).map_err(|e| e.at(common.client.place()))?;
+                Ok(Step::Moved)
+            }
+            Ready::Finished => Ok(Step::Done),
+            Ready::Wait => Ok(Step::Waits),
+            Ready::Rows if !turn => Ok(Step::Waits),
+            Ready::Rows if self.announce => {
+                // The server may make its first rows safe in the middle of a message: then it must know
+                // from where that can be read again.
+                self.announce = false;
+                self.publisher.try_send(&RecordBatch::new_empty(common.schema.clone()), None, self.mark.as_ref())?;
+                Ok(Step::Moved)
+            }
+            Ready::Rows => {
+                let Some(batch) = self.next_batch(common)? else {
+                    if self.ended && !self.finishing {
+                        self.finishing = true;
+                        self.publisher.finish();
+                        return Ok(Step::Moved);
+                    }
+                    return Ok(Step::Waits);
+                };
+                self.row += batch.num_rows() as u64;
+                // The reader stands behind these rows only if none wait.
+                let behind = (self.replays && self.gather.rows() == 0).then(|| Mark::json(self.row, self.reader.position()));
+                let sent = self.publisher.try_send(&batch, self.mark.as_ref(), behind.as_ref())?;
+                // If not, the connection broke just now, and the next handshake says where to go back to.
+                assert!(sent || self.replays, "rows that are kept have room when the publisher is ready for them");
+                self.mark = behind.or(self.mark.take());
+                Ok(Step::Moved)
+            }
+        }
+    }
+
+    /// Goes where the server stands.
+    fn go_to(&mut self, common: &Common, handshake: &Handshake) -> Result<(), ConnectError> {
+        self.first.get_or_insert(handshake.offset);
+        self.row = handshake.offset;
+        if !self.replays {
+            self.publisher.resume(handshake.offset);
+            return Ok(());
+        }
+        let mark = self.known(handshake)?;
+        if mark.row > 0 || !mark.at.is_null() || !self.untouched {
+            let position = (!mark.at.is_null()).then_some(mark.at);
+            let split = Split { id: self.id.clone(), position };
+            self.reader = common.source.open(&split, common.context.clone())?;
+            self.untouched = mark.row == 0 && split.position.is_none();
+        }
+        self.skip = handshake.offset - mark.row;
+        self.announce = handshake.position.is_none();
+        self.mark = Some(Mark::json(mark.row, self.reader.position()));
+        self.gather.clear();
+        (self.ended, self.flush, self.finishing) = (self.stopped, false, false);
+        self.publisher.resume(handshake.offset);
+        Ok(())
+    }
+
+    /// The position that the server has.
+    fn known(&self, handshake: &Handshake) -> Result<Mark, ConnectError> {
+        let other = |why: String| {
+            ConnectError::new(format!(
+                "the server has {} rows of split '{}' under this name, {why}; choose another name with --id",
+                handshake.offset, self.id
+            ))
+        };
+        match &handshake.position {
+            None if handshake.offset == 0 => Ok(Mark { row: 0, at: Value::Null }),
+            None => Err(other("but not where they come from".to_string())),
+            Some(position) => {
+                let mark = Mark::deserialize(position).map_err(|e| other(format!("and a position that is not an adapter's ({e})")))?;
+                if mark.row > handshake.offset {
+                    return Err(other(format!("but stands at row {}", mark.row)));
+                }
+                Ok(mark)
+            }
+        }
+    }
+
+    /// The rows of the next message; `None` if there are none at the moment.
+    fn next_batch(&mut self, common: &Common) -> Result<Option<RecordBatch>, ConnectError> {
+        loop {
+            if let Some(batch) = self.gather.next(self.flush)? {
+                return Ok(Some(batch));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.flush = false;
+            let polled = self.reader.poll(self.gather.wanted())?;
+            self.untouched = false;
+            match polled {
+                Polled::Rows(rows) => {
+                    let batch = self.good(rows, common.on_error)?;
+                    let skipped = self.skip.min(batch.num_rows() as u64) as usize;
+                    self.skip -= skipped as u64;
+                    self.gather.push(batch.slice(skipped, batch.num_rows() - skipped));
+                }
+                // Nothing more is at hand: what there is does not wait for it.
+                Polled::Pending if self.gather.rows() > 0 => self.flush = true,
+                Polled::Pending => return Ok(None),
+                Polled::End => {
+                    if self.skip > 0 {
+                        return Err(ConnectError::new(format!(
+                            "split '{}' has {} rows fewer than were published of it before: it was changed; \
+                             publish it anew under another name (--id)",
+                            self.id, self.skip
+                        )));
+                    }
+                    (self.ended, self.flush) = (true, self.gather.rows() > 0);
+                }
+            }
+        }
+    }
+
+    /// Counts, and says what is wrong with, records that cannot be read.
+    fn good(&mut self, rows: Rows, on_error: OnError) -> Result<RecordBatch, ConnectError> {
+        self.bytes_in += rows.bytes;
+        if let Some(bad) = rows.bad.first() {
+            if on_error == OnError::Fail {
+                let raw = String::from_utf8_lossy(&bad.raw[..bad.raw.len().min(120)]).into_owned();
+                let place = rows.places.first().map_or(self.id.as_str(), String::as_str);
+                return Err(ConnectError::new(format!(
+                    "{place}: {}: {raw:?}\nadd on-error=skip to --from to count and pass over such records",
+                    bad.reason
+                )));
+            }
+            self.bad_rows += rows.bad.len() as u64;
+        }
+        Ok(rows.batch)
+    }
+}
+
+/// Names this run of the process.
+fn run_id() -> String {
+    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    format!("{:x}-{now_ns:x}", std::process::id())
+}

@@ -1,0 +1,143 @@
+//! Adapters against a server that follows a script.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::flight::script::{Script, Scripted};
+
+fn adapter(server: &Scripted, from: &str, id: Option<&str>) -> Adapter {
+    let options = [("url".to_string(), server.url()), ("reconnect.backoff".to_string(), "1 ms".to_string())];
+    Adapter {
+        from: parse_options(from).unwrap(),
+        to: FlightOptions::checked(&mut RawOptions::new("--to", options)).unwrap(),
+        id: id.map(String::from),
+        block_rows: None,
+    }
+}
+
+fn lines(path: &Path, values: std::ops::Range<i64>) -> String {
+    fs::write(path, values.map(|n| format!("{n}\n")).collect::<String>()).unwrap();
+    path.display().to_string()
+}
+
+/// What the server has of each split, in order of their names, whatever the publisher is called.
+fn taken(server: &Scripted) -> Vec<Vec<i64>> {
+    let script = server.script();
+    let mut all: Vec<_> = script.taken.iter().collect();
+    all.sort_by_key(|(id, _)| id.rsplit('/').next().unwrap().to_string());
+    all.into_iter().map(|(_, taken)| taken.rows.clone()).collect()
+}
+
+#[test]
+fn files_are_published_each_as_a_split() {
+    let directory = tempfile::tempdir().unwrap();
+    for n in 0..6 {
+        lines(&directory.path().join(format!("{n}.csv")), n * 100..n * 100 + 50);
+    }
+    let server = Scripted::start(Script { breaks: vec![30, 40, 1], ..Script::default() });
+    let from = format!("connector=filesystem,format=csv,block.size=7,path={}", directory.path().display());
+    let mut told = 0;
+    let done = adapter(&server, &from, None).run(Arc::default(), |_| told += 1).unwrap();
+    assert_eq!(taken(&server), (0..6).map(|n| (n * 100..n * 100 + 50).collect()).collect::<Vec<Vec<i64>>>());
+    assert_eq!((done.rows, done.splits_done, done.finished, done.bad_rows), (300, 6, true, 0));
+    assert!(done.reconnects >= 1 && done.blocks >= 6 * 8 && told >= 1);
+    // The same command again has nothing to do: everything is there.
+    let again = adapter(&server, &from, None).run(Arc::default(), |_| {}).unwrap();
+    assert_eq!((again.rows, again.splits_done, again.blocks), (0, 6, 0));
+    assert_eq!(taken(&server).concat().len(), 300);
+}
+
+#[test]
+fn a_run_goes_on_where_the_one_before_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = lines(&directory.path().join("a.csv"), 0..1000);
+    let from = format!("connector=filesystem,format=csv,block.size=10,path={path}");
+    // The server crashes, too: it forgets what it has not acknowledged.
+    let server = Scripted::start(Script { breaks: vec![200, 500], lazy: true, forgetful: true, ..Script::default() });
+    adapter(&server, &from, None).run(Arc::default(), |_| {}).unwrap();
+    assert_eq!(taken(&server), [(0..1000).collect::<Vec<_>>()]);
+    // As if the run had ended in the middle of a message of another size.
+    for (rows, mark) in [(450, 450), (455, 450)] {
+        {
+            let mut script = server.script();
+            let entry = script.taken.values_mut().next().unwrap();
+            entry.rows.truncate(rows);
+            // Four bytes a line from 100 on; 10 lines of two, 90 of three.
+            entry.position = serde_json::json!({ "row": mark, "at": { "offset": 10 * 2 + 90 * 3 + (mark - 100) * 4, "records": mark } });
+        }
+        let done = adapter(&server, &from, None).run(Arc::default(), |_| {}).unwrap();
+        assert_eq!(taken(&server), [(0..1000).collect::<Vec<_>>()]);
+        assert_eq!(done.rows, 1000 - rows as u64);
+    }
+}
+
+#[test]
+fn a_position_of_somebody_else_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = lines(&directory.path().join("a.csv"), 0..10);
+    let from = format!("connector=filesystem,format=csv,path={path}");
+    let server = Scripted::start(Script::default());
+    let id = format!("me/{path}");
+    let mut other = crate::flight::script::Taken { rows: vec![1, 2, 3], ..Default::default() };
+    for (position, part) in [
+        (serde_json::Value::Null, "but not where they come from"),
+        (serde_json::json!([1]), "not an adapter's"),
+        (serde_json::json!({ "row": 4, "at": {} }), "but stands at row 4"),
+    ] {
+        other.position = position;
+        server.script().taken.insert(id.clone(), other.clone());
+        let error = adapter(&server, &from, Some("me")).run(Arc::default(), |_| {}).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("--id"), "{error}");
+    }
+}
+
+#[test]
+fn bad_records_end_it_or_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.csv");
+    fs::write(&path, "1\nx\n3\n").unwrap();
+    let server = Scripted::start(Script::default());
+    let from = format!("connector=filesystem,format=csv,path={}", path.display());
+    let error = adapter(&server, &from, None).run(Arc::default(), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("a.csv:2") && error.contains("on-error=skip"), "{error}");
+    let done = adapter(&server, &format!("{from},on-error=skip"), None).run(Arc::default(), |_| {}).unwrap();
+    assert_eq!((done.rows, done.bad_rows), (2, 1));
+}
+
+#[test]
+fn stopping_acknowledges_what_was_read() {
+    let server = Scripted::start(Script { lazy: true, ..Script::default() });
+    let stop = Arc::new(AtomicBool::new(false));
+    let (asked, from) = (stop.clone(), "connector=datagen,rows-per-second=100000,block.size=100");
+    let done = adapter(&server, from, None).run(stop, |sum| asked.store(sum.rows > 0, Ordering::Relaxed)).unwrap();
+    assert!(!done.finished && done.rows > 0);
+    let published: usize = taken(&server).iter().map(Vec::len).sum();
+    assert_eq!(published as u64, done.rows);
+}
+
+#[test]
+fn options_are_checked_before_anything_is_read() {
+    let server = Scripted::start(Script::default());
+    for (from, part) in [
+        ("path=x", "option 'connector' is required"),
+        ("connector=filesystm,path=x", "did you mean 'filesystem'?"),
+        ("connector=filesystem,path=/x,format=csv,on-error=dead-letter", "fail, skip"),
+        ("connector=filesystem,path=/x,format=csv,block.size=0", "expected 'auto'"),
+        ("connector=filesystem,path=/x,format=csv,paht=x", "unknown option 'paht'"),
+        ("connector=print", "can only be written to"),
+    ] {
+        let error = adapter(&server, from, None).run(Arc::default(), |_| {}).unwrap_err().to_string();
+        assert!(error.contains(part), "{from}: {error}");
+    }
+}
+
+#[test]
+fn updating_streams_are_published_without_what_a_row_does() {
+    use arrow::datatypes::{DataType, Field};
+    let plain = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+    let with =
+        |nullable| Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("row_kind", DataType::Int8, nullable)]));
+    assert_eq!(published(&with(false)), plain);
+    assert_eq!(published(&with(true)), with(true));
+}

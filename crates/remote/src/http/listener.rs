@@ -1,0 +1,283 @@
+//! The listener that all tables of an address share, in whatever job they are: the first opens it, the
+//! last closes it. What its requests do is in [`super::serve`].
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tidemill_connect::ConnectError;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::inbox::Inbox;
+use super::serve;
+use crate::runtime;
+
+/// A pause after accepting has failed (no free file descriptor), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for the port to be free again; it takes a moment, but nobody shall hang here.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// Every open listener of the process.
+static LISTENERS: Mutex<BTreeMap<SocketAddr, Listener>> = Mutex::new(BTreeMap::new());
+
+fn listeners() -> MutexGuard<'static, BTreeMap<SocketAddr, Listener>> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Listener {
+    shared: Arc<Shared>,
+    /// Tables.
+    users: usize,
+    connections_max: usize,
+    /// Ends it.
+    stop: oneshot::Sender<()>,
+    /// Disconnected when the port is free.
+    closed: Receiver<()>,
+}
+
+/// What a listener's requests share with its tables.
+pub struct Shared {
+    /// By path.
+    tables: RwLock<BTreeMap<String, Arc<Inbox>>>,
+    /// For further connections.
+    room: Arc<Semaphore>,
+    /// How long a connection may be silent, ms.
+    idle_ms: AtomicU64,
+}
+
+impl Shared {
+    /// The table that reads this path.
+    pub fn table(&self, path: &str) -> Option<Arc<Inbox>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+}
+
+/// The use of a listener by one table.
+pub struct Lease {
+    address: SocketAddr,
+    path: String,
+    shared: Arc<Shared>,
+}
+
+/// Lets a table have the requests to its path at an address, where a listener is opened if there is
+/// none, on `socket` if it is given.
+///
+/// # Errors
+/// The address is taken by somebody else or not ours; another table has the path.
+pub fn lease(address: SocketAddr, inbox: Arc<Inbox>, socket: Option<TcpListener>) -> Result<Lease, ConnectError> {
+    let options = &inbox.options;
+    let mut all = listeners();
+    if !all.contains_key(&address) {
+        let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
+        let listener = socket
+            .and_then(|socket| start(socket, options.connections_max))
+            .map_err(|e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'")))?;
+        all.insert(address, listener?);
+    }
+    let listener = all.get_mut(&address).expect("inserted above");
+    let shared = listener.shared.clone();
+    let mut tables = shared.tables.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(other) = tables.get(&options.path) {
+        // Then there was a listener before, so it has a user.
+        return Err(ConnectError::new(format!(
+            "the path '{}' of {address} is read by {} already; a path has one reader, so choose another 'path' or 'port'",
+            options.path, other.owner
+        )));
+    }
+    // Which table a connection is for is known only when it speaks: the most generous one counts.
+    shared.idle_ms.fetch_max(options.request_timeout.as_millis().max(1) as u64, Ordering::Relaxed);
+    let more = options.connections_max.saturating_sub(listener.connections_max);
+    shared.room.add_permits(more);
+    listener.connections_max += more;
+    listener.users += 1;
+    let path = options.path.clone();
+    tables.insert(path.clone(), inbox.clone());
+    drop(tables);
+    Ok(Lease { address, path, shared })
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut all = listeners();
+        self.shared.tables.write().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+        let Some(listener) = all.get_mut(&self.address) else { return };
+        listener.users -= 1;
+        if listener.users == 0
+            && let Some(Listener { stop, closed, .. }) = all.remove(&self.address)
+        {
+            // Requests on their way are still answered; the port is free at once.
+            let _ = stop.send(());
+            let _ = closed.recv_timeout(CLOSE_WAIT);
+        }
+    }
+}
+
+/// Starts to accept connections.
+fn start(socket: TcpListener, connections_max: usize) -> io::Result<Result<Listener, ConnectError>> {
+    socket.set_nonblocking(true)?;
+    let handle = match runtime::handle() {
+        Ok(handle) => handle,
+        Err(e) => return Ok(Err(e)),
+    };
+    let socket = {
+        let _entered = handle.enter();
+        tokio::net::TcpListener::from_std(socket)?
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (open, closed) = bounded(0);
+    let shared =
+        Arc::new(Shared { tables: RwLock::default(), room: Arc::new(Semaphore::new(connections_max)), idle_ms: AtomicU64::new(0) });
+    let listening = Listening { socket, shared: shared.clone(), _open: open };
+    let router: Router = Router::new().fallback(serve::take).with_state(shared.clone());
+    handle.spawn(async move {
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        let serving = axum::serve(listening, service).with_graceful_shutdown(async move {
+            // Whether told or forgotten.
+            let _ = stopped.await;
+        });
+        // It ends when it is told to, and has no errors.
+        let _ = serving.await;
+    });
+    Ok(Ok(Listener { shared, users: 0, connections_max, stop, closed }))
+}
+
+/// Accepts connections, as many at once as there is room for.
+struct Listening {
+    socket: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    /// Dropped with the socket.
+    _open: Sender<()>,
+}
+
+impl axum::serve::Listener for Listening {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, address)) => {
+                    // Turned away: the connection closes at once.
+                    let Ok(permit) = self.shared.room.clone().try_acquire_owned() else { continue };
+                    // Answers are small and somebody waits for them.
+                    let _ = stream.set_nodelay(true);
+                    let idle = Duration::from_millis(self.shared.idle_ms.load(Ordering::Relaxed));
+                    return (Connection::new(stream, idle, permit), address);
+                }
+                // The peer was gone before we looked.
+                Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused) => {}
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+/// Who sends a request.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// Requests of the connection that are being worked on.
+    busy: Arc<AtomicUsize>,
+}
+
+impl Peer {
+    /// Says that a request is being worked on, until it is dropped.
+    pub fn busy(&self) -> Busy {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(self.busy.clone())
+    }
+}
+
+/// See [`Peer::busy`].
+pub struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Connected<IncomingStream<'_, Listening>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Listening>) -> Self {
+        Peer { address: *stream.remote_addr(), busy: stream.io().busy.clone() }
+    }
+}
+
+/// A connection that is closed when nothing comes for too long while no request is worked on: a peer
+/// that is gone without a word, or never ends its request's headers. How long a body may take is looked
+/// after by who reads it.
+pub struct Connection {
+    stream: TcpStream,
+    idle: Duration,
+    busy: Arc<AtomicUsize>,
+    alarm: Pin<Box<Sleep>>,
+    /// The alarm counts from when somebody began to wait for bytes.
+    waiting: bool,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, idle: Duration, room: OwnedSemaphorePermit) -> Self {
+        Connection { stream, idle, busy: Arc::default(), alarm: Box::pin(sleep(idle)), waiting: false, _room: room }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
+            this.waiting = false;
+            return Poll::Ready(read);
+        }
+        if !this.waiting {
+            this.waiting = true;
+            this.alarm.as_mut().reset(Instant::now() + this.idle);
+        }
+        while this.alarm.as_mut().poll(context).is_ready() {
+            if this.busy.load(Ordering::Acquire) == 0 {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            }
+            this.alarm.as_mut().reset(Instant::now() + this.idle);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, context: &mut Context<'_>, pieces: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,197 @@
+//! The messages of one connection on their way to the reader.
+//!
+//! Messages that come together go to the reader together: they are gathered until the connection must be
+//! asked for more bytes, so that a peer that sends a row a message costs a hand-over a read, not a row.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use crossbeam_channel::Sender;
+use tidemill_block::clock;
+use tidemill_connect::Waker;
+use tidemill_connect::socket::intake::{CHUNK_BYTES, Event};
+use tungstenite::error::{CapacityError, ProtocolError};
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Bytes, Error, Message, WebSocket};
+
+use super::connect::Transport;
+use crate::lines::split_values;
+
+/// Where reading threads put what they have.
+#[derive(Clone)]
+pub struct Outlet {
+    pub sender: Sender<Event>,
+    pub waker: Waker,
+    /// Whether a message may be a JSON array of records.
+    pub arrays: bool,
+}
+
+impl Outlet {
+    /// False if nobody reads any more.
+    pub fn send(&self, event: Event) -> bool {
+        let sent = self.sender.send(event).is_ok();
+        self.waker.wake();
+        sent
+    }
+}
+
+/// A connection whose messages are gathered. Whenever it is asked for more bytes, it first hands over
+/// what there is.
+pub struct Inflow {
+    transport: Transport,
+    outlet: Outlet,
+    peer: u64,
+    gathered: Vec<u8>,
+    /// When the bytes of the messages gathered came.
+    arrival_ns: u64,
+    /// Something came since this was last set to false.
+    heard: bool,
+}
+
+/// How a connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In good order.
+    Closed,
+    /// It broke.
+    Broken(String),
+    /// The peer sent what is no message; something of it is lost.
+    Offence(String),
+}
+
+impl Inflow {
+    /// The messages of `peer`.
+    pub fn new(transport: Transport, outlet: Outlet, peer: u64) -> Self {
+        Inflow { transport, outlet, peer, gathered: Vec::new(), arrival_ns: 0, heard: false }
+    }
+
+    /// The connection below.
+    pub fn tcp(&self) -> &TcpStream {
+        self.transport.tcp()
+    }
+
+    /// Adds a message. Each ends its last record, whether it has a line end or not.
+    fn add(&mut self, message: &[u8]) -> io::Result<()> {
+        let from = self.gathered.len();
+        self.gathered.extend_from_slice(message);
+        if self.outlet.arrays && message.trim_ascii_start().first() == Some(&b'[') && split_values(&mut self.gathered[from..]).is_err() {
+            // As it came: the decoder says what is wrong.
+            self.gathered[from..].copy_from_slice(message);
+        }
+        if self.gathered.len() > from && self.gathered.last() != Some(&b'\n') {
+            self.gathered.push(b'\n');
+        }
+        if self.gathered.len() >= CHUNK_BYTES { self.hand_over() } else { Ok(()) }
+    }
+
+    /// Gives the reader what is gathered; waits while it has enough.
+    fn hand_over(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let all = std::mem::take(&mut self.gathered);
+        let (peer, arrival_ns) = (self.peer, self.arrival_ns);
+        let send = |bytes| {
+            let sent = self.outlet.send(Event::Bytes { peer, bytes, arrival_ns });
+            if sent { Ok(()) } else { Err(io::Error::from(ErrorKind::ConnectionAborted)) }
+        };
+        // The reader's channel counts chunks, so none is much larger than it expects.
+        if all.len() <= 2 * CHUNK_BYTES { send(all) } else { all.chunks(CHUNK_BYTES).try_for_each(|chunk| send(chunk.to_vec())) }
+    }
+
+    /// Leaves a trace of a message that is lost: a record without an end, which is bad when the
+    /// connection ends.
+    fn mark(&mut self) {
+        self.gathered.extend_from_slice(b"(a message that cannot be read)");
+    }
+}
+
+impl Read for Inflow {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.hand_over()?;
+        let read = self.transport.read(buffer)?;
+        self.heard = true;
+        self.arrival_ns = clock::now_ns();
+        Ok(read)
+    }
+}
+
+impl Write for Inflow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.transport.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.transport.flush()
+    }
+}
+
+/// Takes messages until the connection ends. With `pings` a read that times out asks the peer whether it
+/// is there.
+pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
+    let mut asked = false;
+    let end = loop {
+        let taken = match socket.read() {
+            Ok(Message::Text(text)) => socket.get_mut().add(text.as_str().as_bytes()),
+            Ok(Message::Binary(bytes)) => socket.get_mut().add(&bytes),
+            Ok(Message::Close(frame)) => {
+                // The answer to it.
+                let _ = socket.flush();
+                break closed(frame);
+            }
+            Ok(_) => Ok(()),
+            Err(Error::Io(e)) if pings && matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let heard = std::mem::take(&mut socket.get_mut().heard);
+                if asked && !heard {
+                    break End::Broken("the peer does not answer pings".to_string());
+                }
+                asked = true;
+                match socket.send(Message::Ping(Bytes::new())) {
+                    Ok(()) => Ok(()),
+                    Err(e) => break End::Broken(e.to_string()),
+                }
+            }
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) => break End::Closed,
+            Err(Error::Io(e)) => break End::Broken(e.to_string()),
+            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
+                break End::Broken("the peer has closed the connection without saying so".to_string());
+            }
+            Err(error) => break offence(socket, &error),
+        };
+        if let Err(e) = taken {
+            break End::Broken(e.to_string());
+        }
+    };
+    // If nobody reads any more, nobody misses it.
+    let _ = socket.get_mut().hand_over();
+    end
+}
+
+/// What a close frame means.
+pub fn closed(frame: Option<CloseFrame>) -> End {
+    match frame {
+        Some(CloseFrame { code, reason }) if !matches!(code, CloseCode::Normal | CloseCode::Away | CloseCode::Status) => {
+            let colon = if reason.as_str().is_empty() { "" } else { ": " };
+            End::Broken(format!("the peer has closed the connection with code {}{colon}{}", u16::from(code), reason.as_str()))
+        }
+        _ => End::Closed,
+    }
+}
+
+/// Tells the peer what it has done, and leaves a trace.
+fn offence(socket: &mut WebSocket<Inflow>, error: &Error) -> End {
+    let (code, text) = match error {
+        Error::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
+            (CloseCode::Size, format!("a message of {size} bytes is longer than 'max-message-size' ({max_size} bytes)"))
+        }
+        Error::Utf8(_) => (CloseCode::Invalid, "a message of text is not valid UTF-8".to_string()),
+        other => (CloseCode::Protocol, format!("the peer does not keep to the protocol: {other}")),
+    };
+    // A reason has 123 bytes at most.
+    let reason: String = text.chars().take(100).filter(char::is_ascii).collect();
+    // It may be gone already.
+    let _ = socket.close(Some(CloseFrame { code, reason: reason.into() }));
+    socket.get_mut().mark();
+    End::Offence(text)
+}

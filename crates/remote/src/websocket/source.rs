@@ -1,0 +1,202 @@
+//! Rows from a server that we call, or from all peers that connect to us.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use tidemill_connect::socket::Mode;
+use tidemill_connect::socket::intake::{Event, Intake};
+use tidemill_connect::socket::peer::{Acceptor, Peers, StopOnDrop, spawn};
+use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split};
+use tidemill_format::text::TextFormat;
+use tungstenite::WebSocket;
+use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
+use tungstenite::http::StatusCode;
+
+use super::WebSocketOptions;
+use super::connect::{Target, Transport, WRITE_TIMEOUT};
+use super::inflow::{End, Inflow, Outlet, read};
+use crate::headers;
+
+/// The source.
+pub struct WebSocketSource {
+    pub options: WebSocketOptions,
+    pub format: TextFormat,
+    /// Of a client.
+    pub target: Option<Arc<Target>>,
+}
+
+impl Source for WebSocketSource {
+    fn bounded(&self) -> bool {
+        false
+    }
+
+    fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(vec![Split::new(self.target.as_ref().map_or_else(|| self.options.place(), |target| target.place()))])
+    }
+
+    fn open(&self, _split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        Ok(Box::new(match (&self.target, self.options.mode) {
+            (Some(target), Mode::Client) => self.client(target.clone(), context)?,
+            _ => {
+                let address = (self.options.hostname.as_str(), self.options.port.unwrap_or_default());
+                let listener = TcpListener::bind(address).map_err(|e| {
+                    ConnectError::new(format!("listening on {}:{}: {e}; choose another 'port' or 'hostname'", address.0, address.1))
+                })?;
+                self.listener(listener, context)?
+            }
+        }))
+    }
+}
+
+impl WebSocketSource {
+    fn intake(&self, context: ReaderContext) -> (Outlet, Intake) {
+        let waker = context.waker.clone();
+        let (sender, intake) = Intake::new(self.format.clone(), context);
+        (Outlet { sender, waker, arrays: matches!(self.format, TextFormat::Json(_)) }, intake)
+    }
+
+    /// Reads from one server, called again if the options say so.
+    fn client(&self, target: Arc<Target>, context: ReaderContext) -> Result<Intake, ConnectError> {
+        let peers = Arc::new(Peers::default());
+        let (outlet, intake) = self.intake(context);
+        let client = Client { target, options: self.options.clone(), outlet, peers: peers.clone() };
+        // Without further attempts the first one can be made here, where its error is seen at once.
+        let first = if client.target.attempts() == 0 { Some(client.connect(0, false)?) } else { None };
+        spawn("tidemill-websocket", move || client.run(first))?;
+        Ok(intake.guarded(StopOnDrop(peers)))
+    }
+
+    /// Reads from everybody who connects.
+    pub(super) fn listener(&self, listener: TcpListener, context: ReaderContext) -> Result<Intake, ConnectError> {
+        let peers = Arc::new(Peers::default());
+        let (outlet, intake) = self.intake(context);
+        let refusing = peers.clone();
+        let intake = intake.refusing(move |peer| refusing.cut(peer));
+        let (registry, options) = (peers.clone(), Arc::new(self.options.clone()));
+        let acceptor = Acceptor::start(listener, peers, self.options.connections_max, move |peer, stream, place| {
+            let (peers, outlet, options, name) = (registry.clone(), outlet.clone(), options.clone(), place.clone());
+            let opened = outlet.clone();
+            let run = move || {
+                serve(&options, stream, &outlet, peer, place);
+                peers.remove(peer);
+            };
+            if let Err(error) = spawn("tidemill-websocket", run) {
+                registry.remove(peer);
+                opened.send(Event::Failed(error.at(name)));
+            }
+        })?;
+        Ok(intake.guarded(acceptor))
+    }
+}
+
+/// Reads as often as asked for: with pings a read may take no longer than their interval.
+fn begin(socket: &WebSocket<Inflow>, options: &WebSocketOptions) -> std::io::Result<()> {
+    socket.get_ref().tcp().set_read_timeout(options.ping())
+}
+
+/// What is told of a connection that has ended. What a record lacks that was begun is not known.
+fn closed(peer: u64, end: &End) -> Event {
+    let unfinished = match end {
+        End::Closed => "the connection was closed inside this record".to_string(),
+        End::Broken(why) => format!("the connection broke ({why}) inside this record"),
+        End::Offence(why) => why.clone(),
+    };
+    Event::Closed { peer, unfinished: Some(unfinished) }
+}
+
+/// A connection to a server, made anew when it breaks.
+struct Client {
+    target: Arc<Target>,
+    options: WebSocketOptions,
+    outlet: Outlet,
+    peers: Arc<Peers>,
+}
+
+impl Client {
+    fn connect(&self, peer: u64, again: bool) -> Result<WebSocket<Inflow>, ConnectError> {
+        let wrap = |transport| Inflow::new(transport, self.outlet.clone(), peer);
+        self.target.connect(&self.peers, peer, again, "", wrap)
+    }
+
+    fn run(self, first: Option<WebSocket<Inflow>>) {
+        let mut next = first.map_or_else(|| self.connect(0, false), Ok);
+        for peer in 0u64.. {
+            let mut socket = match next {
+                Ok(socket) => socket,
+                Err(error) => {
+                    self.outlet.send(Event::Failed(error));
+                    return;
+                }
+            };
+            let place = self.target.place();
+            if !self.outlet.send(Event::Opened { peer, place: place.clone() }) {
+                return;
+            }
+            let end = match begin(&socket, &self.options) {
+                Ok(()) => read(&mut socket, self.options.ping().is_some()),
+                Err(e) => End::Broken(e.to_string()),
+            };
+            drop(socket);
+            self.peers.remove(peer);
+            if self.peers.is_stopped() || !self.outlet.send(closed(peer, &end)) {
+                return;
+            }
+            if self.target.attempts() == 0 {
+                self.outlet.send(match end {
+                    End::Closed => Event::Ended,
+                    End::Broken(why) | End::Offence(why) => {
+                        Event::Failed(ConnectError::new(format!("reading from {place}: {why}; set 'reconnect.attempts' to connect again")))
+                    }
+                });
+                return;
+            }
+            if let End::Broken(why) | End::Offence(why) = &end {
+                crate::notice(&format!("reading from {place}: {why}; connecting again"));
+            }
+            next = self.connect(peer + 1, true);
+        }
+    }
+}
+
+/// Reads from a peer of a listener until it goes.
+fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u64, place: String) {
+    // A peer that does not agree on the protocol in time is let go, and others are served meanwhile.
+    let patience = Some(options.connect_timeout);
+    if stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT))).is_err() {
+        return;
+    }
+    let inflow = Inflow::new(Transport::Plain(stream), outlet.clone(), peer);
+    let door = Door { path: &options.path, token: options.token.as_deref() };
+    let Ok(mut socket) = tungstenite::accept_hdr_with_config(inflow, door, Some(options.config(0))) else { return };
+    if !outlet.send(Event::Opened { peer, place }) {
+        return;
+    }
+    let end = match begin(&socket, options) {
+        Ok(()) => read(&mut socket, options.ping().is_some()),
+        Err(e) => End::Broken(e.to_string()),
+    };
+    outlet.send(closed(peer, &end));
+}
+
+/// Looks at who asks for what.
+struct Door<'a> {
+    path: &'a str,
+    token: Option<&'a str>,
+}
+
+impl Callback for Door<'_> {
+    fn on_request(self, request: &Request, response: Response) -> Result<Response, ErrorResponse> {
+        let refuse = |status, why: &str| {
+            let mut refusal = ErrorResponse::new(Some(why.to_string()));
+            *refusal.status_mut() = status;
+            refusal
+        };
+        if request.uri().path() != self.path {
+            return Err(refuse(StatusCode::NOT_FOUND, "no table reads this path\n"));
+        }
+        if self.token.is_some_and(|token| !headers::brings(request.headers(), token)) {
+            return Err(refuse(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer <token>\n"));
+        }
+        Ok(response)
+    }
+}

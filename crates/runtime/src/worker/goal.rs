@@ -1,0 +1,154 @@
+//! How many rows a source may hand over at once, so that rows reach the sinks in time.
+//!
+//! Large blocks cost least a row, small ones leave soonest. The cap is found by measuring, as Das et
+//! al. do for batch intervals ("Adaptive Stream Processing using Dynamic Batch Sizing", SoCC 2014) and
+//! as congestion control does: it shrinks when the time in which a block is worked off is what breaks
+//! the target, and grows when there is room. When rows are late because they *waited* behind full
+//! blocks, smaller blocks would only make it worse: then the cap grows too, since larger blocks drain
+//! the queue faster.
+//!
+//! `block.latency-target` sets the target. Without it blocks are kept short enough that one is worked
+//! off in half a millisecond: a job that spends a microsecond a row gains nothing from blocks of
+//! thousands, and its rows wait for each other. Here are no clocks and no rows, only the decision.
+
+use std::time::Duration;
+
+use crate::settings::BLOCK_ROWS_AUTO;
+
+/// Blocks looked at before the cap is changed.
+const BLOCKS: u32 = 16;
+/// Share of the target that a block's own service may take: a row waits for the block before its own
+/// and then for its own.
+const SERVICE_SHARE: u64 = 2;
+/// The target when none is set.
+const TARGET_DEFAULT: Duration = Duration::from_millis(1);
+/// The least cap when no target is set: what a block costs beyond its rows stays a few percent.
+const ROWS_MIN_DEFAULT: usize = 256;
+
+/// A latency goal and the cap that serves it at the moment.
+#[derive(Debug)]
+pub(super) struct LatencyGoal {
+    target_ns: u64,
+    /// The cap is not lowered below.
+    rows_min: usize,
+    cap: usize,
+    blocks: u32,
+    /// Of the blocks since the last decision: the longest wait before service, the time of service of
+    /// all, and how many were as large as the cap.
+    wait_ns: u64,
+    service_ns: u64,
+    full: u32,
+}
+
+impl LatencyGoal {
+    /// A goal for the target that is set, if one is.
+    pub fn new(target: Option<Duration>) -> Self {
+        LatencyGoal {
+            target_ns: target.unwrap_or(TARGET_DEFAULT).as_nanos() as u64,
+            rows_min: if target.is_some() { 1 } else { ROWS_MIN_DEFAULT },
+            cap: BLOCK_ROWS_AUTO,
+            blocks: 0,
+            wait_ns: 0,
+            service_ns: 0,
+            full: 0,
+        }
+    }
+
+    /// The most rows to take at once.
+    pub fn cap(&self) -> usize {
+        self.cap
+    }
+
+    /// Whether a block of so many rows says anything: smaller ones cannot be made smaller.
+    pub fn concerns(&self, rows: usize) -> bool {
+        rows >= self.rows_min
+    }
+
+    /// A block of `rows` rows had waited so long when it was taken, and was worked off in so long.
+    pub fn observe(&mut self, rows: usize, wait_ns: u64, service_ns: u64) {
+        self.wait_ns = self.wait_ns.max(wait_ns);
+        self.service_ns += service_ns;
+        self.full += u32::from(rows >= self.cap);
+        self.blocks += 1;
+        // What takes four times the target on average needs no more opinions.
+        if self.blocks < BLOCKS && self.service_ns <= 4 * self.target_ns * u64::from(self.blocks) {
+            return;
+        }
+        let mostly_full = self.full * 2 > self.blocks;
+        let (service, budget) = (self.service_ns / u64::from(self.blocks), self.target_ns / SERVICE_SHARE);
+        // Without a target of the user's only service counts: its blocks are never too small to drain a queue.
+        let backlog = mostly_full && self.rows_min == 1 && self.wait_ns > 4 * self.target_ns;
+        if service > budget && !backlog {
+            // Service is nearly proportional to rows; a single stall must not cost more than three quarters.
+            let fitting = (self.cap as u128 * u128::from(budget) / u128::from(service)) as usize;
+            self.cap = fitting.max(self.cap / 4).max(self.rows_min);
+        } else if mostly_full {
+            // Service is short enough; if rows wait nevertheless they wait for more throughput.
+            let step = if backlog || service < budget / 2 { self.cap } else { self.cap / 8 + 1 };
+            self.cap = (self.cap + step).min(BLOCK_ROWS_AUTO);
+        }
+        (self.blocks, self.wait_ns, self.service_ns, self.full) = (0, 0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cap after many blocks of a source that gives as many rows as it may, at a cost of
+    /// `fixed_ns` a block and `row_ns` a row; rows wait `wait_ns` before they are taken.
+    fn settled(target: Option<Duration>, fixed_ns: u64, row_ns: u64, wait_ns: u64) -> usize {
+        let mut goal = LatencyGoal::new(target);
+        for _ in 0..4_000 {
+            let rows = goal.cap();
+            goal.observe(rows, wait_ns, fixed_ns + row_ns * rows as u64);
+        }
+        goal.cap()
+    }
+
+    fn ms(n: u64) -> Option<Duration> {
+        Some(Duration::from_millis(n))
+    }
+
+    #[test]
+    fn the_cap_settles_where_service_takes_half_of_the_target() {
+        let cap = settled(ms(5), 10_000, 10_000, 0);
+        assert!((200..=285).contains(&cap), "{cap} rows at 10 µs each within 2.5 ms");
+        let cap = settled(None, 1_000, 500, 0);
+        assert!((800..=1_130).contains(&cap), "{cap} rows at half a microsecond each within half a millisecond");
+    }
+
+    #[test]
+    fn cheap_rows_come_in_full_blocks() {
+        assert_eq!(settled(ms(5), 10_000, 10, 0), BLOCK_ROWS_AUTO);
+        assert_eq!(settled(None, 1_000, 20, 0), BLOCK_ROWS_AUTO);
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_met_leaves_single_rows_and_none_leaves_some() {
+        assert_eq!(settled(Some(Duration::from_micros(1)), 10_000, 10_000, 0), 1);
+        assert_eq!(settled(None, 10_000, 100_000, 0), ROWS_MIN_DEFAULT);
+    }
+
+    #[test]
+    fn a_backlog_is_drained_with_large_blocks() {
+        assert_eq!(settled(ms(1), 100_000, 1_000, 50_000_000), BLOCK_ROWS_AUTO);
+    }
+
+    #[test]
+    fn few_rows_at_a_time_leave_the_cap_alone() {
+        let mut goal = LatencyGoal::new(ms(5));
+        let before = goal.cap();
+        (0..100).for_each(|_| goal.observe(3, 10_000, 20_000));
+        assert_eq!(goal.cap(), before);
+    }
+
+    #[test]
+    fn a_stall_is_forgotten() {
+        let mut goal = LatencyGoal::new(None);
+        goal.observe(goal.cap(), 0, 1_000_000_000);
+        assert_eq!(goal.cap(), BLOCK_ROWS_AUTO / 4);
+        (0..100).for_each(|_| goal.observe(goal.cap(), 0, goal.cap() as u64 * 10));
+        assert_eq!(goal.cap(), BLOCK_ROWS_AUTO);
+    }
+}

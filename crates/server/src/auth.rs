@@ -1,0 +1,288 @@
+//! Who may do what: the token file, the middleware that asks for a token, and the rights that a request
+//! carries from then on.
+//!
+//! [`Access`] is put into the extensions of every request. A server without tokens listens on loopback
+//! only and gives every request [`Access::all`]; since a browser on the same machine reaches loopback
+//! too, requests that come from a foreign page are refused there.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use tonic::Status;
+
+use crate::error::ApiError;
+use crate::state::{AppState, Counts};
+
+mod tokens;
+
+pub use tokens::Tokens;
+
+/// Which streams a right is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// This one.
+    Exact(String),
+    /// Those whose name begins so; `*` alone gives the empty beginning.
+    Prefix(String),
+}
+
+impl Pattern {
+    /// A name, or the beginning of one with `*` behind it.
+    fn new(text: &str) -> Result<Self, String> {
+        match text.strip_suffix('*') {
+            Some(prefix) if prefix.contains('*') => Err(format!("'{text}': a '*' can only stand at the end")),
+            Some(prefix) => Ok(Pattern::Prefix(prefix.to_string())),
+            None if text.contains('*') => Err(format!("'{text}': a '*' can only stand at the end")),
+            None if text.is_empty() => Err("an empty name".to_string()),
+            None => Ok(Pattern::Exact(text.to_string())),
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Pattern::Exact(exact) => exact == name,
+            Pattern::Prefix(prefix) => name.starts_with(prefix.as_str()),
+        }
+    }
+}
+
+/// What one token gives.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    name: String,
+    read: Vec<Pattern>,
+    write: Vec<Pattern>,
+    manage: bool,
+    expires: Option<SystemTime>,
+    /// Set when the token file no longer holds the token.
+    revoked: AtomicBool,
+}
+
+impl Grant {
+    /// Whether both give the same.
+    fn same(&self, other: &Grant) -> bool {
+        (&self.name, &self.read, &self.write, self.manage, self.expires)
+            == (&other.name, &other.read, &other.write, other.manage, other.expires)
+    }
+}
+
+/// The rights of a request. Cheap to clone; a long-lived call keeps it and asks [`Access::expired`].
+#[derive(Clone, Debug)]
+pub struct Access(Arc<Grant>);
+
+impl Access {
+    /// Every right, for ever: what a request has on a server without tokens.
+    pub fn all() -> Self {
+        let everything = vec![Pattern::Prefix(String::new())];
+        Access(Arc::new(Grant {
+            name: "anybody".to_string(),
+            read: everything.clone(),
+            write: everything,
+            manage: true,
+            expires: None,
+            revoked: AtomicBool::new(false),
+        }))
+    }
+
+    /// The name that the token file gives the holder, for messages.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// Whether it may subscribe to the stream.
+    pub fn may_read(&self, stream: &str) -> bool {
+        self.0.read.iter().any(|p| p.matches(stream))
+    }
+    /// Whether it may publish into the stream.
+    pub fn may_write(&self, stream: &str) -> bool {
+        self.0.write.iter().any(|p| p.matches(stream))
+    }
+    /// Whether it may see and change jobs.
+    pub fn may_manage(&self) -> bool {
+        self.0.manage
+    }
+    /// Whether it may read every stream.
+    pub fn may_read_all(&self) -> bool {
+        self.0.read.contains(&Pattern::Prefix(String::new()))
+    }
+    /// Whether the token is no longer good: its time is over, or the token file no longer holds it.
+    pub fn expired(&self) -> bool {
+        self.0.revoked.load(Ordering::Relaxed) || self.0.expires.is_some_and(|at| SystemTime::now() >= at)
+    }
+
+    /// [`Access::may_read`], for those who answer a request.
+    ///
+    /// # Errors
+    /// 401 if the token is no longer good, 403 if it does not give the right.
+    pub fn require_read(&self, stream: &str) -> Result<(), ApiError> {
+        self.require(self.may_read(stream), || format!("read stream '{stream}'"))
+    }
+    /// [`Access::may_write`], for those who answer a request.
+    ///
+    /// # Errors
+    /// As [`Access::require_read`].
+    pub fn require_write(&self, stream: &str) -> Result<(), ApiError> {
+        self.require(self.may_write(stream), || format!("write stream '{stream}'"))
+    }
+    /// Whether the stream may be read or written, for those who tell what it is.
+    ///
+    /// # Errors
+    /// As [`Access::require_read`].
+    pub fn require_either(&self, stream: &str) -> Result<(), ApiError> {
+        let either = self.may_read(stream) || self.may_write(stream);
+        self.require(either, || format!("read stream '{stream}' or write stream '{stream}'"))
+    }
+    /// [`Access::may_manage`], for those who answer a request.
+    ///
+    /// # Errors
+    /// As [`Access::require_read`].
+    pub fn require_manage(&self) -> Result<(), ApiError> {
+        self.require(self.may_manage(), || "manage jobs".to_string())
+    }
+
+    fn require(&self, given: bool, what: impl FnOnce() -> String) -> Result<(), ApiError> {
+        if self.expired() {
+            return Err(no_longer_good(self.name()));
+        }
+        if given {
+            return Ok(());
+        }
+        Err(ApiError::forbidden(format!("the token of '{}' gives no right to {}", self.name(), what()))
+            .with_help("rights stand in the server's token file: read, write, manage"))
+    }
+}
+
+/// What the holder of an expired token is told, also in the middle of a stream.
+pub(crate) fn no_longer_good(name: &str) -> ApiError {
+    ApiError::unauthenticated(format!("the token of '{name}' has expired or was taken out of the token file"))
+        .with_help("ask for a new one")
+}
+
+/// What the middleware needs.
+pub struct Guard {
+    /// The tokens; `None` lets everybody in who calls from this machine.
+    pub tokens: Option<Arc<Tokens>>,
+    /// For its counts.
+    pub state: Arc<AppState>,
+    /// What everybody gets without tokens.
+    pub open: Access,
+}
+
+impl Guard {
+    /// A guard for these tokens.
+    pub fn new(tokens: Option<Arc<Tokens>>, state: Arc<AppState>) -> Self {
+        Guard { tokens, state, open: Access::all() }
+    }
+
+    fn access(&self, request: &Request) -> Result<Access, ApiError> {
+        let Some(tokens) = &self.tokens else {
+            from_this_machine(request.uri(), request.headers())?;
+            return Ok(self.open.clone());
+        };
+        let Some(token) = presented(request.uri(), request.headers())? else {
+            return Err(ApiError::unauthenticated("this server wants a token").with_help("send the header 'Authorization: Bearer TOKEN'"));
+        };
+        let access = tokens.find(&token).ok_or_else(|| {
+            ApiError::unauthenticated("the token is not known")
+                .with_help("tokens stand in the server's token file, which is read anew when it changes")
+        })?;
+        if access.expired() {
+            return Err(no_longer_good(access.name()));
+        }
+        Ok(access)
+    }
+}
+
+/// The middleware: finds the rights of a request, or refuses it in the words of its protocol.
+pub async fn middleware(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+    // So that a balancer can ask without a token; it learns nothing but that we live.
+    if request.uri().path() == "/healthz" {
+        return next.run(request).await;
+    }
+    match guard.access(&request) {
+        Ok(access) => {
+            request.extensions_mut().insert(access);
+            next.run(request).await
+        }
+        Err(error) => {
+            let counts = &guard.state.counts;
+            let unknown = error.status() == axum::http::StatusCode::UNAUTHORIZED;
+            Counts::add(if unknown { &counts.unauthenticated } else { &counts.forbidden });
+            refusal(request.headers(), error)
+        }
+    }
+}
+
+/// The error as an answer that the peer's protocol understands.
+pub(crate) fn refusal(headers: &HeaderMap, error: ApiError) -> Response {
+    let grpc = headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/grpc"));
+    if grpc { Status::from(error).into_http() } else { error.into_response() }
+}
+
+/// The part of a query that is ours.
+#[derive(Deserialize)]
+struct InQuery {
+    token: Option<String>,
+}
+
+/// The token that a request brings: in its header, or, since a browser can set none for them, in the
+/// query of an event stream or WebSocket.
+fn presented<'r>(uri: &Uri, headers: &'r HeaderMap) -> Result<Option<Cow<'r, str>>, ApiError> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let text = value.to_str().ok().map(str::trim);
+        let token =
+            text.and_then(|t| t.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        return match token {
+            Some(token) if !token.is_empty() => Ok(Some(Cow::Borrowed(token))),
+            _ => {
+                Err(ApiError::unauthenticated("the header 'Authorization' holds no token").with_help("send 'Authorization: Bearer TOKEN'"))
+            }
+        };
+    }
+    if !(uri.path().ends_with("/events") || uri.path().ends_with("/ws")) {
+        return Ok(None);
+    }
+    let query = Query::<InQuery>::try_from_uri(uri).map_err(|e| ApiError::bad_request(format!("reading the query of the address: {e}")))?;
+    Ok(query.0.token.map(Cow::Owned))
+}
+
+/// Refuses what a page from elsewhere makes a browser on this machine send: without tokens, whoever
+/// reaches the port may run jobs. Such a request names another host (a name that was pointed at
+/// 127.0.0.1), or says that another page is its origin.
+fn from_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name: header::HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or("?"));
+    let host = uri.host().map(str::to_string).or_else(|| {
+        // A value that is no address counts as a foreign one.
+        text(header::HOST).map(|h| h.parse::<axum::http::uri::Authority>().map_or_else(|_| h.to_string(), |a| a.host().to_string()))
+    });
+    if let Some(host) = host
+        && !is_this_machine(&host)
+    {
+        return Err(ApiError::forbidden(format!("a server without tokens answers only to the names of this machine, not to '{host}'"))
+            .with_help("use http://127.0.0.1 or http://localhost, or give the server --tokens"));
+    }
+    if let Some(origin) = text(header::ORIGIN) {
+        let known = origin.parse::<Uri>().ok().and_then(|o| o.host().map(is_this_machine)).unwrap_or(false);
+        if !known {
+            return Err(ApiError::forbidden(format!("a server without tokens takes no requests from pages of '{origin}'"))
+                .with_help("serve the page from this machine (http://localhost), or give the server --tokens"));
+        }
+    }
+    Ok(())
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let name = bare.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Publishers over Flight: a task a call, which decodes what comes, hands it to the stream and answers
+//! with acknowledgements. While the stream's queue is full it reads nothing, and HTTP/2 makes the
+//! publisher wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::{FlightData, PutResult};
+use futures::FutureExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidemill_block::clock::now_ns;
+use tidemill_hub::Stream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use crate::auth::Access;
+use crate::error::ApiError;
+use crate::streams::{BatchDecoder, Incoming, Inlet, Watch};
+
+/// Answers that wait for a publisher which does not read them; a later acknowledgement takes the place of
+/// those that do not fit.
+const ANSWERS_MAX: usize = 4;
+
+/// Messages that are taken in a row before anything else is looked at.
+const MESSAGES_AT_ONCE: usize = 64;
+
+/// How long the last answer may wait for a publisher that does not read.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What may stand in the metadata of a message with rows.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Note {
+    /// The number of the first row.
+    offset: Option<u64>,
+    /// Where the publisher stands after the rows.
+    position: Option<Value>,
+    /// The publisher waits for the rows to be safe.
+    urge: bool,
+}
+
+impl Note {
+    fn of(metadata: &[u8]) -> Result<Note, ApiError> {
+        if metadata.is_empty() {
+            return Ok(Note::default());
+        }
+        serde_json::from_slice(metadata).map_err(|e| {
+            ApiError::bad_request(format!(
+                r#"the metadata of a message is not like {{"offset": 0, "position": …, "urge": true}} (all of them optional): {e}"#
+            ))
+        })
+    }
+}
+
+/// A call that publishes.
+pub(super) struct Put {
+    messages: Streaming<FlightData>,
+    decoder: BatchDecoder,
+    inlet: Inlet,
+    answers: mpsc::Sender<Result<PutResult, Status>>,
+    watch: Watch,
+    /// The acknowledgement that the publisher was told last.
+    told: u64,
+}
+
+/// What comes back to the publisher.
+pub(super) type Answers = mpsc::Receiver<Result<PutResult, Status>>;
+
+impl Put {
+    /// Begins with the first message, which holds the schema. Gives the task to run, and its answers.
+    ///
+    /// # Errors
+    /// A schema that does not fit; nobody reads the stream.
+    pub fn begin(
+        first: &FlightData,
+        messages: Streaming<FlightData>,
+        stream: &Arc<Stream>,
+        id: &str,
+        access: Access,
+        block_bytes: usize,
+    ) -> Result<(Put, Answers), ApiError> {
+        let target = stream.inlet_schema().ok_or_else(|| not_read(stream.name()))?;
+        // Before the publisher is opened: that ends an earlier one of its name.
+        let decoder = BatchDecoder::new(&first.data_header, target, block_bytes)?;
+        let inlet = Inlet::open(stream, id)?;
+        if inlet.schema() != *decoder.target() {
+            return Err(ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name()))
+                .with_help("connect again"));
+        }
+        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let told = inlet.acknowledged()?;
+        let mark = inlet.mark();
+        let welcome = answer(&json!({"offset": mark.offset, "acknowledged": told, "position": mark.position}));
+        answers.try_send(Ok(welcome)).expect("there is room for the first");
+        Ok((Put { messages, decoder, inlet, answers, watch: Watch::new(access), told }, receiver))
+    }
+
+    /// Publishes until the publisher ends, is gone or errs.
+    pub async fn run(mut self) {
+        let last = match self.publish().await {
+            Ok(Some(acknowledged)) => Ok(answer(&json!({"acknowledged": acknowledged}))),
+            // Nobody is there to be told.
+            Ok(None) => return,
+            Err(error) => Err(error.into()),
+        };
+        let _ = timeout(LAST_ANSWER_TIMEOUT, self.answers.send(last)).await;
+    }
+
+    /// Gives the last acknowledgement, or `None` if the publisher has gone.
+    async fn publish(&mut self) -> Result<Option<u64>, ApiError> {
+        loop {
+            // What has come is taken without a look at anything else.
+            for _ in 0..MESSAGES_AT_ONCE {
+                let Some(message) = self.messages.message().now_or_never() else { break };
+                match message {
+                    Ok(Some(message)) => {
+                        if !self.take(message).await? {
+                            return Ok(None);
+                        }
+                    }
+                    Ok(None) => return self.finish().await,
+                    Err(status) => return Err(broken(&status)),
+                }
+            }
+            let owed = self.tell()?;
+            let message = tokio::select! {
+                message = self.messages.message() => message,
+                () = self.inlet.woken() => continue,
+                _ = self.answers.reserve(), if owed => continue,
+                error = self.watch.expired() => return Err(error),
+                () = self.answers.closed() => return Ok(None),
+            };
+            match message {
+                Ok(Some(message)) => {
+                    if !self.take(message).await? {
+                        return Ok(None);
+                    }
+                }
+                Ok(None) => return self.finish().await,
+                Err(status) => return Err(broken(&status)),
+            }
+        }
+    }
+
+    /// Waits until something may have changed on the stream's side; false if the publisher has gone.
+    async fn pause(&mut self) -> Result<bool, ApiError> {
+        let owed = self.tell()?;
+        tokio::select! {
+            () = self.inlet.woken() => Ok(true),
+            room = self.answers.reserve(), if owed => Ok(room.is_ok()),
+            error = self.watch.expired() => Err(error),
+            () = self.answers.closed() => Ok(false),
+        }
+    }
+
+    /// Takes one message; false if the publisher has gone.
+    async fn take(&mut self, message: FlightData) -> Result<bool, ApiError> {
+        let arrival_ns = now_ns();
+        let note = Note::of(&message.app_metadata)?;
+        let bytes = (message.data_header.len() + message.data_body.len()) as u64;
+        // A message may hold metadata alone.
+        let batch = match message.data_header.is_empty() {
+            true => None,
+            false => self.decoder.decode(&message.data_header, message.data_body)?,
+        };
+        if let Some(batch) = batch {
+            let mut rows = Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns };
+            while let Some(back) = self.inlet.try_send(rows)? {
+                if !self.pause().await? {
+                    return Ok(false);
+                }
+                rows = back;
+            }
+        }
+        if note.urge {
+            self.inlet.urge();
+        }
+        Ok(true)
+    }
+
+    /// The publisher has sent everything: waits until it is safe.
+    async fn finish(&mut self) -> Result<Option<u64>, ApiError> {
+        self.inlet.urge();
+        loop {
+            let acknowledged = self.inlet.acknowledged()?;
+            if acknowledged >= self.inlet.end() {
+                return Ok(Some(acknowledged));
+            }
+            if !self.pause().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Tells the publisher of a new acknowledgement. Whether there was no room for the answer: then it is
+    /// owed, and a later one says more.
+    fn tell(&mut self) -> Result<bool, ApiError> {
+        let acknowledged = self.inlet.acknowledged()?;
+        if acknowledged > self.told && self.answers.try_send(Ok(answer(&json!({"acknowledged": acknowledged})))).is_ok() {
+            self.told = acknowledged;
+        }
+        Ok(acknowledged > self.told)
+    }
+}
+
+/// What a publisher is told when no job reads its stream.
+fn not_read(stream: &str) -> ApiError {
+    ApiError::conflict(format!("no running job reads stream '{stream}'")).with_help("start the job that reads it, and publish again")
+}
+
+fn answer(text: &Value) -> PutResult {
+    PutResult { app_metadata: text.to_string().into() }
+}
+
+/// What gRPC could not read: mostly a message beyond the limit.
+fn broken(status: &Status) -> ApiError {
+    match status.code() {
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
+            ApiError::too_large(status.message()).with_help("send smaller record batches")
+        }
+        _ => ApiError::bad_request(status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes() {
+        let note = Note::of(br#"{"offset":5,"position":{"at":1},"urge":true}"#).unwrap();
+        assert_eq!((note.offset, note.position, note.urge), (Some(5), Some(json!({"at": 1})), true));
+        assert!(!Note::of(b"").unwrap().urge);
+        for wrong in [&b"{"[..], br#"{"ofset":1}"#, br#"{"offset":-1}"#] {
+            assert!(Note::of(wrong).is_err());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What every handler shares: the streams, the jobs, the bounds, the counts of connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tidemill_hub::Hub;
+
+use crate::jobs::Jobs;
+use crate::limits::Limits;
+
+/// State of the server; handlers get it as `State(Arc<AppState>)`. Make it with [`AppState::new`].
+pub struct AppState {
+    /// The streams of this process.
+    pub hub: &'static Hub,
+    /// The jobs of this server.
+    pub jobs: Arc<Jobs>,
+    /// Bounds.
+    pub limits: Limits,
+    /// What connections did so far.
+    pub counts: Counts,
+    /// When the server began.
+    pub begun: Instant,
+}
+
+impl AppState {
+    /// State of a server that begins now.
+    pub fn new(hub: &'static Hub, jobs: Arc<Jobs>, limits: Limits) -> Self {
+        AppState { hub, jobs, limits, counts: Counts::default(), begun: Instant::now() }
+    }
+}
+
+/// Connections and refusals, for `/metrics`.
+#[derive(Default)]
+pub struct Counts {
+    /// Connections open now.
+    pub open: AtomicUsize,
+    /// Connections ever accepted.
+    pub accepted: AtomicU64,
+    /// Connections answered with 503 because there were too many.
+    pub refused: AtomicU64,
+    /// Handshakes and connections that ended with an error: TLS that failed, headers that did not come,
+    /// peers that were gone.
+    pub broken: AtomicU64,
+    /// Bytes read from connections, after TLS.
+    pub received_bytes: AtomicU64,
+    /// Bytes written to connections, before TLS.
+    pub sent_bytes: AtomicU64,
+    /// Requests without a valid token.
+    pub unauthenticated: AtomicU64,
+    /// Requests for which the token gave no right.
+    pub forbidden: AtomicU64,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}

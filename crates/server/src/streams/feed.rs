@@ -1,0 +1,161 @@
+//! A subscriber as a task sees it: deliveries as they come, with the checks that every way of
+//! subscribing needs. How rows are encoded is the matter of those who poll it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::datatypes::SchemaRef;
+use futures::task::AtomicWaker;
+use serde::Deserialize;
+use tidemill_connect::Waker;
+use tidemill_hub::{Delivery, DeliveryMode, From as Start, OutletInfo, Received, Slow, SubscribeRequest, Subscriber};
+
+use super::{Watch, find};
+use crate::auth::Access;
+use crate::error::ApiError;
+use crate::filter::RowFilter;
+use crate::state::AppState;
+
+/// What a subscriber asks for, as it stands in a Flight ticket.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct FeedRequest {
+    /// The stream.
+    pub stream: String,
+    /// Where to begin.
+    pub from: Start,
+    /// The name under which rows are acknowledged.
+    pub name: Option<String>,
+    /// What happens when it is too slow.
+    pub slow: Slow,
+    /// The bound of its queue; the server's own bound holds, too.
+    pub queue_bytes: Option<u64>,
+    /// The columns wanted; all if none are named.
+    pub columns: Option<Vec<String>>,
+    /// An SQL condition on the rows wanted.
+    pub filter: Option<String>,
+}
+
+/// Deliveries of a stream.
+pub(crate) struct Feed {
+    stream: String,
+    info: OutletInfo,
+    /// Of this process, see [`Feed::count`].
+    instance: &'static str,
+    subscriber: Subscriber,
+    wake: Arc<AtomicWaker>,
+    filter: RowFilter,
+    watch: Watch,
+    ended: bool,
+}
+
+impl Feed {
+    /// Subscribes. Must be called within the runtime.
+    ///
+    /// # Errors
+    /// No right, no such stream, nobody writes it, a wrong filter, a start that the stream does not
+    /// offer.
+    pub fn open(state: &AppState, access: &Access, request: FeedRequest) -> Result<Self, ApiError> {
+        access.require_read(&request.stream)?;
+        let stream = find(state, &request.stream)?;
+        let (Some(schema), Some(info)) = (stream.outlet_schema(), stream.outlet_info()) else {
+            return Err(ApiError::conflict(format!("no running job writes stream '{}'", request.stream))
+                .with_help("start the job that writes it, and subscribe again"));
+        };
+        // Before the subscription: it would end an earlier one of the same name.
+        let filter = RowFilter::new(&schema, request.columns.as_deref(), request.filter.as_deref()).map_err(ApiError::bad_request)?;
+        let wake = Arc::new(AtomicWaker::new());
+        let waker = {
+            let wake = wake.clone();
+            Waker::new(move || wake.wake())
+        };
+        let bound = state.limits.subscriber_queue_bytes;
+        let wanted = SubscribeRequest {
+            from: request.from,
+            name: request.name,
+            slow: request.slow,
+            queue_bytes: request.queue_bytes.map(|bytes| bytes.min(bound)),
+        };
+        let subscriber = stream.subscribe(wanted, waker)?;
+        if subscriber.schema() != schema {
+            return Err(ApiError::unavailable(format!("the job that writes stream '{}' was just replaced", request.stream))
+                .with_help("subscribe again"));
+        }
+        let instance = state.hub.instance();
+        Ok(Feed { stream: request.stream, info, instance, subscriber, wake, filter, watch: Watch::new(access.clone()), ended: false })
+    }
+
+    /// The columns of the rows, as the filter leaves them.
+    pub fn schema(&self) -> SchemaRef {
+        self.filter.schema()
+    }
+
+    /// How the stream is written.
+    pub fn info(&self) -> &OutletInfo {
+        &self.info
+    }
+
+    /// What the subscriber wants of the rows.
+    pub fn filter(&self) -> &RowFilter {
+        &self.filter
+    }
+
+    /// The stream's name.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// The number of the next row, as [`Subscriber::offset`].
+    pub fn offset(&self) -> u64 {
+        self.subscriber.offset()
+    }
+
+    /// What tells the numbers of a `live` stream's rows from those of other processes: each of them
+    /// counts from 0. `None` if rows keep their numbers.
+    pub fn count(&self) -> Option<&'static str> {
+        (self.info.delivery == DeliveryMode::Live).then_some(self.instance)
+    }
+
+    /// Whether the subscriber has a name, and has not acknowledged all that it was handed.
+    pub fn owes(&self) -> bool {
+        self.subscriber.owes()
+    }
+
+    /// Rows before number `offset` are safe with the subscriber.
+    ///
+    /// # Errors
+    /// It has no name, or has not got so many rows; it is gone; the disk.
+    pub fn acknowledge(&self, offset: u64) -> Result<(), ApiError> {
+        Ok(self.subscriber.acknowledge(offset)?)
+    }
+
+    /// The next delivery, not filtered; `None` when the job that writes the stream has ended and
+    /// everything was handed over. After an error there is nothing more.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Arc<Delivery>, ApiError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Err(expired) = self.watch.poll(context) {
+            self.ended = true;
+            return Poll::Ready(Some(Err(expired)));
+        }
+        let mut received = self.subscriber.try_next();
+        if let Ok(Received::Pending) = received {
+            self.wake.register(context.waker());
+            // What came before the registration has woken nobody.
+            received = self.subscriber.try_next();
+        }
+        match received {
+            Ok(Received::Rows(delivery)) => Poll::Ready(Some(Ok(delivery))),
+            Ok(Received::Pending) => Poll::Pending,
+            Ok(Received::End) => {
+                self.ended = true;
+                Poll::Ready(None)
+            }
+            Err(error) => {
+                self.ended = true;
+                Poll::Ready(Some(Err(error.into())))
+            }
+        }
+    }
+}

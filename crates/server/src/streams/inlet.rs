@@ -1,0 +1,129 @@
+//! A publisher as a task sees it: what the hub would wait for with a thread, it waits for with a future.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use serde_json::Value;
+use tidemill_connect::Waker;
+use tidemill_hub::{Mark, Publisher, Sent, Stream};
+use tokio::sync::Notify;
+
+use crate::error::ApiError;
+
+/// Rows on their way into a stream.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    /// The rows, with the stream's columns.
+    pub batch: RecordBatch,
+    /// The number of the first, if the publisher counts them.
+    pub offset: Option<u64>,
+    /// Where the publisher stands after them.
+    pub position: Option<Value>,
+    /// The bytes in which they came.
+    pub bytes: u64,
+    /// When, by [`tidemill_block::clock::now_ns`].
+    pub arrival_ns: u64,
+}
+
+/// A connected publisher.
+pub(crate) struct Inlet {
+    publisher: Publisher,
+    signal: Arc<Notify>,
+    /// How many rows it has sent, counted as the stream counts them.
+    end: u64,
+}
+
+impl Inlet {
+    /// Connects to a stream; with an empty `id` nothing is kept of the publisher.
+    ///
+    /// # Errors
+    /// No running job reads the stream; too many publishers.
+    pub fn open(stream: &Arc<Stream>, id: &str) -> Result<Self, ApiError> {
+        let signal = Arc::new(Notify::new());
+        let waker = {
+            let signal = signal.clone();
+            Waker::new(move || signal.notify_one())
+        };
+        let publisher = stream.publisher(id, waker)?;
+        let end = publisher.taken().offset;
+        Ok(Inlet { publisher, signal, end })
+    }
+
+    /// The columns that the stream takes.
+    pub fn schema(&self) -> SchemaRef {
+        self.publisher.schema()
+    }
+
+    /// Where the publisher is to go on.
+    pub fn mark(&self) -> Mark {
+        self.publisher.taken()
+    }
+
+    /// How many of its rows are safe.
+    ///
+    /// # Errors
+    /// The job has ended, or another publisher came under the same name.
+    pub fn acknowledged(&self) -> Result<u64, ApiError> {
+        Ok(self.publisher.check()?)
+    }
+
+    /// How many rows were sent.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Hands rows over; gives them back if the stream's queue is full: [`Inlet::woken`], then again.
+    ///
+    /// # Errors
+    /// A gap in the numbers of rows; the publisher is gone.
+    pub fn try_send(&mut self, rows: Incoming) -> Result<Option<Incoming>, ApiError> {
+        let Incoming { batch, offset, position, bytes, arrival_ns } = rows;
+        let end = offset.unwrap_or(self.end) + batch.num_rows() as u64;
+        match self.publisher.try_send(batch, offset, position, bytes, arrival_ns)? {
+            Sent::Taken => {
+                self.end = self.end.max(end);
+                Ok(None)
+            }
+            Sent::Full { batch, position } => Ok(Some(Incoming { batch, offset, position, bytes, arrival_ns })),
+        }
+    }
+
+    /// Hands rows over, however long that takes.
+    ///
+    /// # Errors
+    /// As [`Inlet::try_send`].
+    pub async fn send(&mut self, rows: Incoming) -> Result<(), ApiError> {
+        let mut rows = rows;
+        while let Some(back) = self.try_send(rows)? {
+            self.woken().await;
+            rows = back;
+        }
+        Ok(())
+    }
+
+    /// Asks for a checkpoint that covers what was sent.
+    pub fn urge(&self) {
+        self.publisher.urge();
+    }
+
+    /// Waits until there may be room, an acknowledgement or an end.
+    pub async fn woken(&self) {
+        self.signal.notified().await;
+    }
+
+    /// Waits until everything that was sent is safe.
+    ///
+    /// # Errors
+    /// As [`Inlet::acknowledged`].
+    pub async fn safe(&self) -> Result<u64, ApiError> {
+        self.urge();
+        loop {
+            let acknowledged = self.acknowledged()?;
+            if acknowledged >= self.end {
+                return Ok(acknowledged);
+            }
+            self.woken().await;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! TLS and tokens: who is let in, and who is not.
+
+use std::process::{Command, Output};
+
+use super::server::{Server, next_event};
+use super::{example, orders};
+use crate::failures::expect;
+use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
+
+/// A certificate authority, and a certificate for `localhost` that it has signed, in PEM files; or why not.
+fn certificates(scratch: &Scratch, name: &str) -> Result<(), String> {
+    let openssl = |args: &str| {
+        let mut command = Command::new("openssl");
+        command.current_dir(scratch.path()).args(args.split(' '));
+        let output = command.output().map_err(|e| format!("openssl: {e}"))?;
+        if output.status.success() { Ok(()) } else { Err(format!("openssl {args}: {}", text(&output))) }
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    openssl(&format!("req -x509 {key} -subj /CN={name}-authority -keyout {name}-ca.key -out {name}-ca.pem"))?;
+    let names = "-addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
+    openssl(&format!(
+        "req -x509 -CA {name}-ca.pem -CAkey {name}-ca.key {key} {names} -subj /CN=localhost -keyout {name}.key -out {name}.pem"
+    ))
+}
+
+const TOKENS: &str = r#"{"token": "boss-1", "name": "boss", "read": ["*"], "write": ["*"], "manage": true}
+{"token": "feed-1", "name": "feed", "write": ["orders"]}
+{"token": "page-1", "name": "page", "read": ["large_*"]}
+{"token": "late-1", "name": "late", "read": ["*"], "write": ["*"], "expires": "2020-01-01T00:00:00Z"}
+"#;
+
+#[test]
+fn tls_and_tokens() {
+    let scratch = Scratch::new("serve-tls");
+    if let Err(why) = certificates(&scratch, "good").and_then(|()| certificates(&scratch, "other")) {
+        println!("skipped: TLS (no certificate could be made): {why}");
+        return;
+    }
+    let tokens = scratch.write("tokens", TOKENS);
+    let (cert, key) = (scratch.at("good.pem"), scratch.at("good.key"));
+    let listen = ["--listen", "0.0.0.0:0"];
+    let secure = ["--tls-cert", &cert, "--tls-key", &key, "--tokens", &tokens];
+    // Beyond this machine only with both.
+    for (missing, given) in [("--tokens", &secure[..4]), ("--tls-cert and --tls-key", &secure[4..])] {
+        expect(&finish(tidemill().arg("serve").args(listen).args(given)), 2, &["beyond this machine", missing]);
+    }
+    let other = scratch.at("other.key");
+    let mixed = ["--tls-cert", &cert, "--tls-key", &other, "--tokens", &tokens];
+    expect(&finish(tidemill().arg("serve").args(mixed)), 2, &["good.pem", "other.key"]);
+
+    let job = example().display().to_string();
+    let state = scratch.at("state");
+    let server = Server::start(&scratch, &[&[job.as_str(), "--state-dir", &state][..], &listen, &secure].concat());
+    let port = server.address.port();
+    let (good, other) = (scratch.at("good-ca.pem"), scratch.at("other-ca.pem"));
+    let file = scratch.write("orders.json", orders(0, 200));
+    let publish = |host: &str, ca: &str, token: &str| {
+        let url = format!("flight+tls://{host}:{port}/orders");
+        finish(tidemill().args(["publish", &url, &file, "--id", "tls", "--ca-file", ca, "--token", token]))
+    };
+    wait_for("the job to read", || publish("localhost", &good, "feed-1").status.success());
+    let subscribe = |stream: &str, token: &str| {
+        let url = format!("flight+tls://localhost:{port}/{stream}");
+        finish(tidemill().args(["subscribe", &url, "--ca-file", &good, "--token", token, "--from", "earliest", "--limit", "1"]))
+    };
+    let first = subscribe("large_orders", "page-1");
+    assert!(first.status.success() && text(&first).contains("\"id\":100"), "{}", text(&first));
+    // Another authority's word, and another name than the certificate's.
+    expect(&publish("localhost", &other, "feed-1"), 1, &["certificate"]);
+    expect(&publish("127.0.0.1", &good, "feed-1"), 1, &["certificate"]);
+    // Rights are by stream.
+    expect(&publish("localhost", &good, "page-1"), 1, &["'page'", "stream 'orders'"]);
+    expect(&subscribe("large_orders", "feed-1"), 1, &["'feed'", "read stream 'large_orders'"]);
+    expect(&subscribe("per_customer", "page-1"), 1, &["read stream 'per_customer'"]);
+    expect(&publish("localhost", &good, "nobody"), 1, &["not known"]);
+    expect(&publish("localhost", &good, "late-1"), 1, &["'late' has expired"]);
+    // Without TLS nobody is answered. The server closes while the client still writes; that once raised
+    // SIGPIPE, which ended the client without a word.
+    let clear = format!("flight://localhost:{port}/orders");
+    for _ in 0..10 {
+        let output = finish(tidemill().args(["publish", &clear, &file, "--token", "feed-1", "--reconnect", "0"]));
+        expect(&output, 1, &["orders", "'reconnect.attempts' = 0"]);
+    }
+    curl(&scratch, port);
+}
+
+/// The same over HTTP, if there is a `curl`.
+fn curl(scratch: &Scratch, port: u16) {
+    let ask = |ca: &str, token: &str, path: &str| -> Option<Output> {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--write-out", "%{http_code}", "--cacert", &scratch.at(ca)]);
+        command.args(["--header", &format!("Authorization: Bearer {token}"), &format!("https://localhost:{port}{path}")]);
+        command.output().ok()
+    };
+    let Some(output) = ask("good-ca.pem", "boss-1", "/v1/jobs") else {
+        println!("skipped: HTTP over TLS (curl is not installed)");
+        return;
+    };
+    assert!(text(&output).contains("\"name\":\"clients\"") && text(&output).contains("200"), "{}", text(&output));
+    let cases = [
+        ("good-ca.pem", "page-1", "/v1/jobs", "403", "no right to manage jobs"),
+        ("good-ca.pem", "page-1", "/v1/streams/per_customer/rows", "403", "read stream 'per_customer'"),
+        ("good-ca.pem", "nobody", "/v1/jobs", "401", "not known"),
+        ("good-ca.pem", "late-1", "/v1/jobs", "401", "has expired"),
+        ("good-ca.pem", "nobody", "/healthz", "200", "ok"),
+        ("other-ca.pem", "boss-1", "/v1/jobs", "000", "certificate"),
+    ];
+    for (ca, token, path, status, part) in cases {
+        let said = text(&ask(ca, token, path).expect("it ran before"));
+        assert!(said.contains(status) && said.contains(part), "{token} {path}: {said}");
+    }
+}
+
+#[test]
+fn a_token_that_is_taken_away() {
+    let scratch = Scratch::new("serve-token");
+    let tokens = scratch.write("tokens", TOKENS);
+    let job = example().display().to_string();
+    let mut server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
+    // A token in the address is for event streams and WebSockets only.
+    server.expect("GET", "/v1/jobs?token=boss-1", "", 401, &["wants a token"]);
+    server.token = Some("boss-1");
+    let publish = |token: &str| {
+        let file = scratch.write("orders.json", orders(0, 200));
+        finish(tidemill().args(["publish", &server.stream("orders"), &file, "--token", token]))
+    };
+    server.wait_example();
+    expect(&publish("feed-1"), 0, &["200 rows published"]);
+    let page = "/v1/streams/large_orders/events?from=earliest&token=page-1";
+    let mut page = server.events(page, "");
+    assert!(next_event(&mut page).expect("an event").data.contains("\"id\":100"));
+    let mut named = tidemill();
+    named.args(["subscribe", &server.stream("large_orders"), "--token", "page-1"]);
+    let mut named = Background::start(&mut named);
+    // The file is read anew; who is connected is told.
+    scratch.write("tokens", TOKENS.replace("page-1", "page-2"));
+    let last = std::iter::from_fn(|| next_event(&mut page)).last().expect("a last event");
+    assert!(last.event == "error" && last.data.contains("has expired or was taken out of the token file"), "{last:?}");
+    let (code, errors) = named.end();
+    assert!(code == Some(1) && errors.contains("token"), "{code:?} {errors}");
+    assert!(publish("feed-1").status.success(), "others are not disturbed");
+    // A file that is wrong changes nothing.
+    scratch.write("tokens", "{\"token\": ");
+    wait_for("a word in the log", || server.log().contains("the tokens read before stay in force"));
+    assert!(publish("feed-1").status.success());
+}
