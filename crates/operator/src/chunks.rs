@@ -673,7 +673,7 @@ mod tests {
             at += size;
         }
         assert_eq!((at, chunks.rows()), (2500, 2500));
-        assert_eq!(chunks.take(&places).unwrap(), [many.clone()], "{}", array.data_type());
+        assert_eq!(chunks.take(&places).unwrap(), std::slice::from_ref(&many), "{}", array.data_type());
         let back: Vec<Place> = places.iter().rev().copied().collect();
         let reversed = take(&many, &(0..2500u32).rev().collect::<UInt32Array>(), None).unwrap();
         assert_eq!(chunks.take(&back).unwrap(), [reversed]);

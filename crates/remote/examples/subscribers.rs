@@ -51,6 +51,7 @@ async fn subscribe(address: String, ticket: String, connecting: Arc<Semaphore>, 
     Ok(())
 }
 
+#[allow(clippy::disallowed_methods)] // A program of its own, with a runtime of its own.
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -6,7 +6,7 @@
 //! server side of the protocol, and anything that writes to the terminal; what a user should know
 //! while a client goes on trying is told to whoever called [`notices`].
 //!
-//! - [`url`]: `flight://host:port/stream`
+//! - [`url`] reads `flight://host:port/stream`
 //! - [`flight`]: the connector `flight`, the publisher and the subscriber it is made of
 //! - [`http`], [`websocket`]: the connectors of these names
 //! - [`adapter`]: rows of any connector, published exactly once

@@ -359,7 +359,7 @@ mod tests {
     #[track_caller]
     fn refused(script: &str, expect: &str) {
         let mut script = Script::new("job", format!("{TABLES}{script}"), BTreeMap::new());
-        let error = script.served().err().expect("it cannot be served").to_string();
+        let error = script.served().expect_err("it cannot be served").to_string();
         assert!(error.contains(expect), "{error}");
     }
 

@@ -2,6 +2,7 @@
 //! last closes it. What its connections do is in [`super::connection`].
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,11 +132,14 @@ pub(super) fn lease_with(
     bind: impl FnOnce() -> io::Result<TcpListener>,
 ) -> Result<Lease, ConnectError> {
     let mut all = lock(&LISTENERS);
-    if !all.contains_key(&address) {
-        let socket = bind().map_err(|e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'")))?;
-        all.insert(address, start(address, socket, options)?);
-    }
-    let listener = all.get_mut(&address).expect("inserted above");
+    let listener = match all.entry(address) {
+        Entry::Occupied(running) => running.into_mut(),
+        Entry::Vacant(none) => {
+            let failed = |e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'"));
+            let socket = bind().map_err(failed)?;
+            none.insert(start(address, socket, options)?)
+        }
+    };
     listener.users += 1;
     let shared = listener.shared.clone();
     // Which table a frame is for is known only when all of it is there: the largest bound counts.

@@ -438,7 +438,7 @@ impl Random {
                     Arc::new((0..rows).map(|_| Some((self.next() >> 20) as i64)).collect::<TimestampMillisecondArray>())
                 }
                 _ => {
-                    let text = |n: u64| (n % 8 > 0).then(|| ["é", "b", "日本"][n as usize % 3].repeat(n as usize % 7 + 1));
+                    let text = |n: u64| (!n.is_multiple_of(8)).then(|| ["é", "b", "日本"][n as usize % 3].repeat(n as usize % 7 + 1));
                     Arc::new((0..rows).map(|_| text(self.next() >> 8)).collect::<StringArray>())
                 }
             }

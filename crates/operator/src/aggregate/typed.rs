@@ -441,10 +441,10 @@ impl Accumulator for Count {
     fn update_pairs(&mut self, rows: &Rows<'_>, changed: &mut [bool]) -> Result<ArrayRef, OperatorError> {
         let mut values = vec![0; rows.slots.len() * 2];
         let (pairs, _) = values.as_chunks_mut::<2>();
-        let lines = rows.slots.iter().zip(pairs).zip(changed).enumerate();
+        let lines = rows.slots.iter().zip(pairs).zip(changed);
         match (rows.whole(), rows.kinds) {
             (None, None) => {
-                for (_, ((slot, pair), changed)) in lines {
+                for ((slot, pair), changed) in lines {
                     let count = &mut self.counts[*slot as usize];
                     *pair = [*count, *count + 1];
                     *count += 1;
@@ -452,7 +452,7 @@ impl Accumulator for Count {
                 }
             }
             (Some(whole), None) => {
-                for (row, ((slot, pair), changed)) in lines {
+                for (row, ((slot, pair), changed)) in lines.enumerate() {
                     let count = &mut self.counts[*slot as usize];
                     let counts = whole.value(row);
                     *pair = [*count, *count + i64::from(counts)];
@@ -461,7 +461,7 @@ impl Accumulator for Count {
                 }
             }
             (whole, Some(kinds)) => {
-                for (row, ((slot, pair), changed)) in lines {
+                for (row, ((slot, pair), changed)) in lines.enumerate() {
                     let count = &mut self.counts[*slot as usize];
                     let counts = whole.as_ref().is_none_or(|w| w.value(row));
                     *pair = [*count, *count + if counts { kinds[row].sign() } else { 0 }];

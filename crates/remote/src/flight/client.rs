@@ -284,7 +284,7 @@ pub(crate) enum Lasting {
     /// The stream is unknown: wrong at the first attempt; later its job may not have started again.
     Unknown,
     /// The same would come of it.
-    Lasting,
+    Final,
 }
 
 /// Why a call has failed.
@@ -311,9 +311,9 @@ impl Trouble {
         let lasting = match status.code() {
             // Nothing will make a certificate right while we wait. The kind of the error is lost on its
             // way through the layers below, its text is not.
-            _ if text.contains("invalid peer certificate") => Lasting::Lasting,
+            _ if text.contains("invalid peer certificate") => Lasting::Final,
             // Another process has taken our name: going on would take it back, and so for ever.
-            Code::Aborted => Lasting::Lasting,
+            Code::Aborted => Lasting::Final,
             Code::NotFound => Lasting::Unknown,
             Code::InvalidArgument
             | Code::AlreadyExists
@@ -321,7 +321,7 @@ impl Trouble {
             | Code::Unauthenticated
             | Code::ResourceExhausted
             | Code::OutOfRange
-            | Code::Unimplemented => Lasting::Lasting,
+            | Code::Unimplemented => Lasting::Final,
             _ => Lasting::Passing,
         };
         let help = match status.code() {
@@ -335,7 +335,7 @@ impl Trouble {
 
     /// The peer does not speak our protocol.
     pub fn protocol(text: impl Into<String>) -> Self {
-        Trouble { lasting: Lasting::Lasting, text: text.into(), refused: false, replaced: false }
+        Trouble { lasting: Lasting::Final, text: text.into(), refused: false, replaced: false }
     }
 
     /// The connection ended before its time.
@@ -380,7 +380,7 @@ impl Tries {
         let pointless = match trouble.lasting {
             Lasting::Passing => false,
             Lasting::Unknown => !self.known,
-            Lasting::Lasting => true,
+            Lasting::Final => true,
         };
         if pointless {
             return Err(ConnectError::new(format!("{place}: {}", trouble.text)));
@@ -443,9 +443,9 @@ mod tests {
         assert_eq!(lasting(Status::failed_precondition("not running")), Lasting::Passing);
         assert_eq!(lasting(Status::unknown("connection reset")), Lasting::Passing);
         assert_eq!(lasting(Status::not_found("no stream")), Lasting::Unknown);
-        assert_eq!(lasting(Status::invalid_argument("columns differ")), Lasting::Lasting);
-        assert_eq!(lasting(Status::aborted("another publisher has connected as 'a'")), Lasting::Lasting);
-        assert_eq!(lasting(Status::unavailable("invalid peer certificate: UnknownIssuer")), Lasting::Lasting);
+        assert_eq!(lasting(Status::invalid_argument("columns differ")), Lasting::Final);
+        assert_eq!(lasting(Status::aborted("another publisher has connected as 'a'")), Lasting::Final);
+        assert_eq!(lasting(Status::unavailable("invalid peer certificate: UnknownIssuer")), Lasting::Final);
         assert!(Trouble::of("x", &Status::unauthenticated("no")).text.contains(TOKEN_VARIABLE));
     }
 

@@ -2,6 +2,7 @@
 //! last closes it. What its requests do is in [`super::serve`].
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -80,14 +81,16 @@ pub struct Lease {
 pub fn lease(address: SocketAddr, inbox: Arc<Inbox>, socket: Option<TcpListener>) -> Result<Lease, ConnectError> {
     let options = &inbox.options;
     let mut all = listeners();
-    if !all.contains_key(&address) {
-        let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
-        let listener = socket
-            .and_then(|socket| start(socket, options.connections_max))
-            .map_err(|e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'")))?;
-        all.insert(address, listener?);
-    }
-    let listener = all.get_mut(&address).expect("inserted above");
+    let listener = match all.entry(address) {
+        Entry::Occupied(running) => running.into_mut(),
+        Entry::Vacant(none) => {
+            let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
+            let listener = socket
+                .and_then(|socket| start(socket, options.connections_max))
+                .map_err(|e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'")))?;
+            none.insert(listener?)
+        }
+    };
     let shared = listener.shared.clone();
     let mut tables = shared.tables.write().unwrap_or_else(PoisonError::into_inner);
     if let Some(other) = tables.get(&options.path) {

@@ -162,11 +162,11 @@ async fn subscribers_begin_with_the_contents_and_follow() {
         (json!({"stream": "flight-view", "from": {"offset": 1}}), "flight-view"),
         (json!({"stream": "flight-view", "fron": 1}), "the ticket cannot be read"),
     ] {
-        let status = get(&channel, ticket).await.err().expect("it is refused");
+        let status = get(&channel, ticket).await.expect_err("it is refused");
         assert!(status.code() == Code::InvalidArgument && status.message().contains(says), "{status}");
     }
     drop(job);
-    let status = get(&channel, "flight-view").await.err().expect("nobody writes it");
+    let status = get(&channel, "flight-view").await.expect_err("nobody writes it");
     assert_eq!(status.code(), Code::FailedPrecondition);
 }
 
