@@ -302,13 +302,23 @@ impl Log {
         self.lock().acks.get(name).copied().unwrap_or(0)
     }
 
-    /// A name from now on needs the rows from `offset` on, unless it is known already.
-    pub fn register(&self, name: &str, offset: u64) {
+    /// A name from now on needs the rows from `offset` on, unless it is known already; gives the number of
+    /// the first row that is there for it. A new name is on disk before it is told anything: else a server
+    /// that is killed now would remove, when it is back, rows that the name has not had.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn register(&self, name: &str, offset: u64) -> Result<u64, HubError> {
         let mut state = self.lock();
+        let oldest = state.segments.front().map_or(state.next, |s| s.first);
+        let offset = offset.max(oldest);
         if !state.acks.contains_key(name) {
             state.acks.insert(name.to_string(), offset);
             state.unsaved = true;
+            drop(state);
+            self.save_acks()?;
         }
+        Ok(offset)
     }
 
     /// See [`crate::Stream::forget`].

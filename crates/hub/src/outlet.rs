@@ -362,9 +362,10 @@ impl Outlet {
                 state.committed
             }
         };
-        if let Some(name) = &request.name {
-            log.register(name, offset);
-        }
+        let offset = match &request.name {
+            Some(name) => log.register(name, offset)?,
+            None => offset,
+        };
         Ok(Begin::Log(contents, offset))
     }
 
