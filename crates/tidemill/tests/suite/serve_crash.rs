@@ -117,6 +117,20 @@ impl Round {
         command
     }
 
+    /// Starts server and subscriber, and waits until the server knows the subscriber's name: what comes
+    /// before is kept only for those whom it knows.
+    fn begin(&mut self, random: &mut Random) {
+        for at in 0..self.members.len() {
+            if !self.members[at].ends {
+                let mut command = self.command(self.members[at].name, random);
+                self.members[at].running = Some(Background::start(&mut command));
+            }
+        }
+        wait_for("the subscription", || {
+            self.ask("/v1/streams/copies").is_some_and(|stream| stream["subscriptions"]["subscriber"].is_u64())
+        });
+    }
+
     /// Starts who does not run and is not done, and looks whether anybody has failed.
     fn tend(&mut self, random: &mut Random) {
         for at in 0..self.members.len() {
@@ -246,6 +260,7 @@ fn leftovers(dir: &Path) -> Vec<String> {
 /// One round with up to so many kills; how many there were.
 fn round(random: &mut Random, kills_max: usize) -> usize {
     let mut round = Round::new(random);
+    round.begin(random);
     let total = 2 * FILES * ROWS;
     let mut kills = 0;
     let mut longest_ms = 300;
