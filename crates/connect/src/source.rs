@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use tidemill_format::BadRecord;
@@ -93,6 +94,27 @@ impl Rows {
     /// Good rows only.
     pub fn good(batch: RecordBatch, arrival_ns: u64, bytes: u64) -> Self {
         Rows { batch, arrival_ns, bytes, bad: Vec::new(), places: Vec::new() }
+    }
+
+    /// The rows of all parts, which have one schema, in one batch; none without parts.
+    ///
+    /// # Errors
+    /// More than 2 GB of text in one column.
+    pub fn merge(mut parts: Vec<Rows>) -> Result<Option<Rows>, ConnectError> {
+        if parts.len() < 2 {
+            return Ok(parts.pop());
+        }
+        let schema = parts[0].batch.schema();
+        let batch = concat_batches(&schema, parts.iter().map(|p| &p.batch))
+            .map_err(|e| ConnectError::new(format!("putting together rows that came apart: {e}")))?;
+        let arrival_ns = parts.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
+        let mut all = Rows::good(batch, arrival_ns, 0);
+        for part in parts {
+            all.bytes += part.bytes;
+            all.bad.extend(part.bad);
+            all.places.extend(part.places);
+        }
+        Ok(Some(all))
     }
 }
 

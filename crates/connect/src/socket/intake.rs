@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 
-use arrow::compute::concat_batches;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use tidemill_format::RECORD_BYTES_MAX;
 use tidemill_format::text::TextFormat;
@@ -181,7 +180,7 @@ impl Reader for Intake {
                 }
             }
         }
-        match (merge(parts)?, self.ended) {
+        match (Rows::merge(parts)?, self.ended) {
             (Some(rows), _) => Ok(Polled::Rows(rows)),
             (None, true) => Ok(Polled::End),
             (None, false) => Ok(Polled::Pending),
@@ -192,22 +191,4 @@ impl Reader for Intake {
     fn position(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
-}
-
-/// The rows of all parts in one batch.
-fn merge(mut parts: Vec<Rows>) -> Result<Option<Rows>, ConnectError> {
-    if parts.len() < 2 {
-        return Ok(parts.pop());
-    }
-    let schema = parts[0].batch.schema();
-    let batch = concat_batches(&schema, parts.iter().map(|p| &p.batch))
-        .map_err(|e| ConnectError::new(format!("joining the rows of several peers: {e}")))?;
-    let arrival_ns = parts.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
-    let mut all = Rows::good(batch, arrival_ns, 0);
-    for part in parts {
-        all.bytes += part.bytes;
-        all.bad.extend(part.bad);
-        all.places.extend(part.places);
-    }
-    Ok(Some(all))
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use serde_json::{Value, json};
 use tidemill_connect::socket::feed::Feed;
 use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split};
@@ -146,31 +145,13 @@ impl Reader for HttpReader {
                 }
             }
         }
-        Ok(merge(parts)?.map_or(Polled::Pending, Polled::Rows))
+        Ok(Rows::merge(parts)?.map_or(Polled::Pending, Polled::Rows))
     }
 
     /// Nothing can be asked for again; it says which requests may be told that their rows are safe.
     fn position(&self) -> Value {
         json!({"requests": self.taken})
     }
-}
-
-/// The rows of all parts in one batch.
-fn merge(mut parts: Vec<Rows>) -> Result<Option<Rows>, ConnectError> {
-    if parts.len() < 2 {
-        return Ok(parts.pop());
-    }
-    let schema = parts[0].batch.schema();
-    let batch = concat_batches(&schema, parts.iter().map(|p| &p.batch))
-        .map_err(|e| ConnectError::new(format!("joining the rows of several requests: {e}")))?;
-    let arrival_ns = parts.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
-    let mut all = Rows::good(batch, arrival_ns, 0);
-    for part in parts {
-        all.bytes += part.bytes;
-        all.bad.extend(part.bad);
-        all.places.extend(part.places);
-    }
-    Ok(Some(all))
 }
 
 /// A body that is being given.

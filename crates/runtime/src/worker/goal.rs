@@ -29,6 +29,8 @@ const ROWS_MIN_DEFAULT: usize = 256;
 #[derive(Debug)]
 pub(super) struct LatencyGoal {
     target_ns: u64,
+    /// The target is the user's.
+    asked: bool,
     /// The cap is not lowered below.
     rows_min: usize,
     cap: usize,
@@ -45,6 +47,7 @@ impl LatencyGoal {
     pub fn new(target: Option<Duration>) -> Self {
         LatencyGoal {
             target_ns: target.unwrap_or(TARGET_DEFAULT).as_nanos() as u64,
+            asked: target.is_some(),
             rows_min: if target.is_some() { 1 } else { ROWS_MIN_DEFAULT },
             cap: BLOCK_ROWS_AUTO,
             blocks: 0,
@@ -77,7 +80,7 @@ impl LatencyGoal {
         let mostly_full = self.full * 2 > self.blocks;
         let (service, budget) = (self.service_ns / u64::from(self.blocks), self.target_ns / SERVICE_SHARE);
         // Without a target of the user's only service counts: its blocks are never too small to drain a queue.
-        let backlog = mostly_full && self.rows_min == 1 && self.wait_ns > 4 * self.target_ns;
+        let backlog = mostly_full && self.asked && self.wait_ns > 4 * self.target_ns;
         if service > budget && !backlog {
             // Service is nearly proportional to rows; a single stall must not cost more than three quarters.
             let fitting = (self.cap as u128 * u128::from(budget) / u128::from(service)) as usize;
