@@ -1,7 +1,9 @@
 //! The token file: JSON, one object a line or all in one array, read anew when it changes.
 //!
-//!     {"token": "…", "name": "dashboard", "read": ["*"], "expires": "2030-01-01T00:00:00Z"}
-//!     {"sha256": "…64 hex digits…", "name": "feed", "write": ["trades", "quotes-*"]}
+//! ```json
+//! {"token": "…", "name": "dashboard", "read": ["*"], "expires": "2030-01-01T00:00:00Z"}
+//! {"sha256": "…64 hex digits…", "name": "feed", "write": ["trades", "quotes-*"]}
+//! ```
 //!
 //! Kept in memory are digests only, and a token is looked for by its digest, all of them every time: how
 //! long the answer takes says nothing about how near a guess was.
