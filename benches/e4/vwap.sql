@@ -1,4 +1,6 @@
--- E4, VWAP: the volume-weighted average price of each symbol over the last second, at every trade.
+-- E4, VWAP: the volume-weighted average price of each symbol over the last second, at every trade. As Siddhi has it, a
+-- trade's window ends with itself, so each is answered when it comes.
+SET 'over.ties' = 'by-arrival';
 CREATE TABLE inputStream (
   iijtimestamp BIGINT, symbol STRING, price FLOAT, volume BIGINT,
   rt TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',

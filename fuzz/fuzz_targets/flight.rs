@@ -1,19 +1,15 @@
-//! Messages as publishers send them: Flight data (a schema, then record batches), and Arrow IPC streams.
+//! Messages as publishers send them: Flight data (a schema, then record batches), and Arrow IPC streams,
+//! through the checks and the decoder that stand before every row from a network.
 //!
 //! The first byte says which. Flight data is a row of messages, each two lengths of 16 bits and as many
 //! bytes of header and body. What is decoded must be valid to its last offset.
 
 #![no_main]
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use arrow::array::{Array, RecordBatch};
-use arrow::datatypes::Schema;
-use arrow::ipc::reader::StreamReader;
-use arrow_flight::FlightData;
-use arrow_flight::utils::flight_data_to_arrow_batch;
+use arrow::buffer::Buffer;
 use libfuzzer_sys::fuzz_target;
+use tidemill_format::ipc::{BatchDecoder, Framed, frame};
 
 fn check(batch: &RecordBatch) {
     for column in batch.columns() {
@@ -29,27 +25,47 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-fn message(bytes: &mut &[u8]) -> Option<FlightData> {
+/// The next message: header and body.
+fn message<'a>(bytes: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let lengths = take(bytes, 4)?;
-    let header = take(bytes, u16::from_le_bytes([lengths[0], lengths[1]]) as usize)?.to_vec();
-    let body = take(bytes, u16::from_le_bytes([lengths[2], lengths[3]]) as usize)?.to_vec();
-    Some(FlightData { data_header: header.into(), data_body: body.into(), ..FlightData::default() })
+    let header = take(bytes, u16::from_le_bytes([lengths[0], lengths[1]]) as usize)?;
+    let body = take(bytes, u16::from_le_bytes([lengths[2], lengths[3]]) as usize)?;
+    Some((header, body))
 }
 
 fn flight(mut bytes: &[u8]) {
-    let Some(first) = message(&mut bytes) else { return };
-    let Ok(schema) = Schema::try_from(&first) else { return };
-    let (schema, dictionaries) = (Arc::new(schema), HashMap::new());
-    while let Some(data) = message(&mut bytes) {
-        if let Ok(batch) = flight_data_to_arrow_batch(&data, schema.clone(), &dictionaries) {
+    let Some((header, _)) = message(&mut bytes) else { return };
+    let Ok(decoder) = BatchDecoder::new(header) else { return };
+    while let Some((header, body)) = message(&mut bytes) {
+        if let Ok(Some(batch)) = decoder.decode(header, &Buffer::from(body)) {
             check(&batch);
         }
     }
 }
 
 fn stream(bytes: &[u8]) {
-    let Ok(reader) = StreamReader::try_new(bytes, None) else { return };
-    reader.map_while(Result::ok).for_each(|batch| check(&batch));
+    let bytes = Buffer::from(bytes);
+    let (mut at, mut decoder) = (0, None::<BatchDecoder>);
+    while let Ok(Framed::Message(found)) = frame(&bytes[at..]) {
+        let (begin, end) = (at + found.before, at + found.bytes());
+        if end > bytes.len() {
+            return;
+        }
+        let header = &bytes[begin..begin + found.header];
+        match &decoder {
+            None => match BatchDecoder::new(header) {
+                Ok(made) => decoder = Some(made),
+                Err(_) => return,
+            },
+            // Buffers that share these bytes, aligned or not, as in a request's body.
+            Some(decoder) => {
+                if let Ok(Some(batch)) = decoder.decode(header, &bytes.slice_with_length(end - found.body, found.body)) {
+                    check(&batch);
+                }
+            }
+        }
+        at = end;
+    }
 }
 
 fuzz_target!(|data: &[u8]| {

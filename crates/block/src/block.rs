@@ -31,6 +31,8 @@ pub struct Block {
     /// Where these rows were cut out of a larger batch by [`Block::part`]: neighbours are put
     /// together again without a copy.
     origin: Option<Origin>,
+    /// Which split of the source all of these rows came from, if that is known.
+    partition: Option<u32>,
 }
 
 /// The batch that a block's rows are a part of, and the index of the first.
@@ -43,7 +45,7 @@ struct Origin {
 impl Block {
     /// A block of inserts, none of them behind its split's watermark.
     pub fn inserts(batch: RecordBatch, arrival_ns: u64) -> Self {
-        Block { batch, kinds: None, arrival_ns, row_watermarks: None, origin: None }
+        Block { batch, kinds: None, arrival_ns, row_watermarks: None, origin: None, partition: None }
     }
 
     /// A block with a kind per row.
@@ -52,7 +54,7 @@ impl Block {
     /// If there are not as many kinds as rows.
     pub fn changelog(batch: RecordBatch, kinds: Arc<[RowKind]>, arrival_ns: u64) -> Self {
         assert_eq!(batch.num_rows(), kinds.len(), "a changelog block needs a kind for each row");
-        Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None, origin: None }
+        Block { batch, kinds: Some(kinds), arrival_ns, row_watermarks: None, origin: None, partition: None }
     }
 
     /// A block with kinds, and marks of rows behind their watermark, where there are any.
@@ -62,7 +64,25 @@ impl Block {
     pub fn marked(batch: RecordBatch, kinds: Option<Arc<[RowKind]>>, arrival_ns: u64, row_watermarks: Option<Arc<[i64]>>) -> Self {
         assert!(kinds.as_ref().is_none_or(|k| k.len() == batch.num_rows()), "a changelog block needs a kind for each row");
         assert!(row_watermarks.as_ref().is_none_or(|w| w.len() == batch.num_rows()), "marks are by row");
-        Block { batch, kinds, arrival_ns, row_watermarks, origin: None }
+        Block { batch, kinds, arrival_ns, row_watermarks, origin: None, partition: None }
+    }
+
+    /// The same rows, known to have come from this split of the source.
+    #[must_use]
+    pub fn in_partition(self, partition: u32) -> Self {
+        Block { partition: Some(partition), ..self }
+    }
+
+    /// The same rows, divided anew: where they came from is of no more use.
+    #[must_use]
+    pub fn in_no_partition(self) -> Self {
+        Block { partition: None, ..self }
+    }
+
+    /// Which split of the source these rows came from: known until rows of several splits are put together
+    /// or divided anew by a key. Splits of one job have different numbers, as far as a hash can tell.
+    pub fn partition(&self) -> Option<u32> {
+        self.partition
     }
 
     /// The number of rows.
@@ -97,7 +117,14 @@ impl Block {
     /// The same rows and kinds with other columns.
     pub fn with_batch(&self, batch: RecordBatch) -> Self {
         debug_assert_eq!(batch.num_rows(), self.rows());
-        Block { batch, kinds: self.kinds.clone(), arrival_ns: self.arrival_ns, row_watermarks: self.row_watermarks.clone(), origin: None }
+        Block {
+            batch,
+            kinds: self.kinds.clone(),
+            arrival_ns: self.arrival_ns,
+            row_watermarks: self.row_watermarks.clone(),
+            origin: None,
+            partition: self.partition,
+        }
     }
 
     /// Rows `offset .. offset + length`, sharing the columns' memory.
@@ -108,6 +135,7 @@ impl Block {
             arrival_ns: self.arrival_ns,
             row_watermarks: self.row_watermarks.as_ref().map(|w| w[offset..offset + length].into()),
             origin: None,
+            partition: self.partition,
         }
     }
 
@@ -143,6 +171,7 @@ impl Block {
             arrival_ns: self.arrival_ns,
             row_watermarks: pick(&self.row_watermarks, mask),
             origin: None,
+            partition: self.partition,
         })
     }
 
@@ -157,6 +186,7 @@ impl Block {
             arrival_ns: self.arrival_ns,
             row_watermarks: pick(&self.row_watermarks, indices),
             origin: None,
+            partition: self.partition,
         })
     }
 
@@ -175,7 +205,8 @@ impl Block {
             .any(|b| b.row_watermarks.is_some())
             .then(|| blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into());
         let arrival_ns = blocks.iter().map(|b| b.arrival_ns).min().unwrap_or(0);
-        Ok(Block { batch, kinds, arrival_ns, row_watermarks, origin: None })
+        let partition = blocks.first().and_then(|b| b.partition).filter(|p| blocks.iter().all(|b| b.partition == Some(*p)));
+        Ok(Block { batch, kinds, arrival_ns, row_watermarks, origin: None, partition })
     }
 
     /// The columns of all of `blocks`, in order. Parts of one batch that follow each other are not
@@ -232,6 +263,14 @@ mod tests {
         assert_eq!(numbers.values().as_ref(), expect);
         let at = block.column(0).as_primitive::<Int64Type>().values().as_ptr_range();
         assert_eq!(at.contains(&numbers.values().as_ptr()), shared, "whether memory is shared");
+    }
+
+    #[test]
+    fn the_partition_is_known_while_it_is_one() {
+        let (a, b) = (whole().in_partition(3), whole().in_partition(4));
+        assert_eq!(a.slice(1, 2).take(&UInt32Array::from(vec![1])).unwrap().partition(), Some(3));
+        let concat = |blocks: &[Block]| Block::concat(&whole().schema(), blocks).unwrap().partition();
+        assert_eq!((concat(&[a.clone(), a.clone()]), concat(&[a.clone(), b]), concat(&[a, whole()])), (Some(3), None, None));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: None,
     sink: Some(sink),
+    lookup: None,
 };
 
 fn sink(_schema: &SchemaRef, _raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {

@@ -7,6 +7,8 @@
 //! committed.
 
 mod error;
+pub mod io;
+pub mod lookup;
 pub mod registry;
 mod sink;
 mod source;
@@ -22,5 +24,6 @@ pub mod socket;
 pub mod stdio;
 
 pub use error::ConnectError;
+pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
 pub use sink::{Committable, Sink, SinkContext, Writer, WriterStats};
-pub use source::{Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};
+pub use source::{Changelog, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

@@ -25,6 +25,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: None,
     sink: Some(sink),
+    lookup: None,
 };
 
 options! {

@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use arrow::datatypes::SchemaRef;
 use tidemill_format::options::{OptionSpec, RawOptions, one_of};
 
-use crate::{ConnectError, Sink, Source, blackhole, datagen, filesystem, nexmark, print, soccer, socket, stdio};
+use crate::{ConnectError, LookupTable, Sink, Source, blackhole, datagen, filesystem, nexmark, print, soccer, socket, stdio};
 
 /// A connector as the registry knows it.
 pub struct Connector {
@@ -23,12 +23,16 @@ pub struct Connector {
     pub source: Option<SourceFactory>,
     /// Makes a sink; `None` if the connector has none.
     pub sink: Option<SinkFactory>,
+    /// Makes a table that can be looked up; `None` if the connector has none.
+    pub lookup: Option<LookupFactory>,
 }
 
 /// Makes a source of a table's physical columns and options.
 pub type SourceFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Source>, ConnectError>;
 /// Makes a sink of a table's physical columns and options.
 pub type SinkFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError>;
+/// Makes a table that can be looked up of a table's physical columns and options.
+pub type LookupFactory = fn(&SchemaRef, &mut RawOptions) -> Result<Box<dyn LookupTable>, ConnectError>;
 
 /// The connectors of this crate, in order of name.
 pub static CONNECTORS: &[&Connector] = &[
@@ -99,5 +103,22 @@ impl Connector {
             Some(make) => make(schema, raw),
             None => Err(ConnectError::new(format!("{}: connector '{}' can only be read from, not written to", raw.owner(), self.name))),
         }
+    }
+
+    /// A table that can be looked up.
+    ///
+    /// # Errors
+    /// The connector cannot be asked for keys, or an option is wrong.
+    pub fn lookup(&self, schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn LookupTable>, ConnectError> {
+        let Some(make) = self.lookup else {
+            let able: Vec<_> = all().iter().filter(|c| c.lookup.is_some()).map(|c| c.name).collect();
+            return Err(ConnectError::new(format!(
+                "{}: connector '{}' cannot be looked up (FOR SYSTEM_TIME AS OF a processing time); those that can: {}",
+                raw.owner(),
+                self.name,
+                able.join(", ")
+            )));
+        };
+        make(schema, raw)
     }
 }

@@ -45,9 +45,19 @@ pub trait Sink: Send + Sync {
     /// where all rows are inserts (in batch mode, and for records that cannot be read).
     fn expect_updates(&self, _updating: bool) {}
 
+    /// Told once, before anything is recovered or written, where the job keeps what must survive a crash: a
+    /// directory that lives as long as its checkpoints. Not told where nothing is kept, and in batch mode.
+    fn keep_in(&self, _directory: &std::path::Path) {}
+
     /// How many writers may run in parallel; `None` for any number.
     fn parallelism(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether all rows of a primary key must pass through the same writer, so that its newest row is the
+    /// last one written.
+    fn by_key(&self) -> bool {
+        false
     }
 
     /// Whether its writers work enough (encoding, compressing, disks) to have a thread of their own,

@@ -6,6 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
+use tidemill_block::RowKind;
 use tidemill_format::BadRecord;
 
 use crate::ConnectError;
@@ -79,6 +80,8 @@ impl ReadRequest {
 pub struct Rows {
     /// The good rows, of the request's schema. May be empty if all records were bad.
     pub batch: RecordBatch,
+    /// What each row does to the table ([`Source::changelog`]); `None` means that all are inserts.
+    pub kinds: Option<Vec<RowKind>>,
     /// When their bytes reached the process ([`tidemill_block::clock::now_ns`]).
     pub arrival_ns: u64,
     /// Bytes read for them, as they lie in the source (compressed bytes are not counted apart:
@@ -93,7 +96,7 @@ pub struct Rows {
 impl Rows {
     /// Good rows only.
     pub fn good(batch: RecordBatch, arrival_ns: u64, bytes: u64) -> Self {
-        Rows { batch, arrival_ns, bytes, bad: Vec::new(), places: Vec::new() }
+        Rows { batch, kinds: None, arrival_ns, bytes, bad: Vec::new(), places: Vec::new() }
     }
 
     /// The rows of all parts, which have one schema, in one batch; none without parts.
@@ -109,6 +112,10 @@ impl Rows {
             .map_err(|e| ConnectError::new(format!("putting together rows that came apart: {e}")))?;
         let arrival_ns = parts.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
         let mut all = Rows::good(batch, arrival_ns, 0);
+        if parts.iter().any(|p| p.kinds.is_some()) {
+            let kinds = |part: &mut Rows| part.kinds.take().unwrap_or_else(|| vec![RowKind::Insert; part.batch.num_rows()]);
+            all.kinds = Some(parts.iter_mut().flat_map(kinds).collect());
+        }
         for part in parts {
             all.bytes += part.bytes;
             all.bad.extend(part.bad);
@@ -143,6 +150,18 @@ pub struct ReaderContext {
     pub shards: usize,
 }
 
+/// What the rows of a source say about the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changelog {
+    /// Every row is a new one.
+    Append,
+    /// Rows are inserted, updated and deleted, and every change is there: `+I`, `-U` and `+U`, `-D`.
+    All,
+    /// A `+I` or `+U` is the newest row of its key; a `-D` has the columns of the key and maybe no others.
+    /// The key is the table's primary key.
+    Upsert,
+}
+
 /// A table read.
 pub trait Source: Send + Sync {
     /// Whether the source ends by itself.
@@ -155,6 +174,21 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// What was looked for and not found or not readable.
     fn splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError>;
+
+    /// What its rows say about the table. Asked once, before any is read.
+    fn changelog(&self) -> Changelog {
+        Changelog::Append
+    }
+
+    /// The splits there are while the job runs, asked for as often as [`Source::discovery_interval`]
+    /// says; also first of all after a restart from a checkpoint. Differs from [`Source::splits`]
+    /// where what is found later begins elsewhere than what was there at the start.
+    ///
+    /// # Errors
+    /// As [`Source::splits`].
+    fn discover(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
+        self.splits(parallelism)
+    }
 
     /// How often to look for new splits; `None` for never.
     fn discovery_interval(&self) -> Option<std::time::Duration> {
@@ -179,6 +213,11 @@ pub trait Source: Send + Sync {
     /// The metadata columns that the connector offers: key and type.
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {
         Vec::new()
+    }
+
+    /// Whether there is one split and never another, so that all rows come one after the other.
+    fn one_split(&self) -> bool {
+        false
     }
 
     /// Called when a checkpoint is safe and what it covers is committed everywhere: what was read up to

@@ -11,7 +11,7 @@ use tidemill_format::text::TextFormat;
 
 use crate::registry::Connector;
 use crate::socket::intake::{self, Event, Intake};
-use crate::{Committable, ConnectError, Reader, ReaderContext, Sink, SinkContext, Source, Split, Writer, WriterStats};
+use crate::{Changelog, Committable, ConnectError, Reader, ReaderContext, Sink, SinkContext, Source, Split, Writer, WriterStats};
 
 /// The source.
 pub static STDIN: Connector = Connector {
@@ -21,6 +21,7 @@ pub static STDIN: Connector = Connector {
     takes_format: true,
     source: Some(source),
     sink: None,
+    lookup: None,
 };
 
 /// The sink.
@@ -31,6 +32,7 @@ pub static STDOUT: Connector = Connector {
     takes_format: true,
     source: None,
     sink: Some(sink),
+    lookup: None,
 };
 
 /// A buffer is handed on when it holds this many bytes.
@@ -40,21 +42,37 @@ const BUFFER_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// It is not there, is no text format, or an option of it is wrong.
-pub fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
+pub fn text_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
     let name = raw.take::<String>("format")?;
     let name = name.ok_or_else(|| ConnectError::new(format!("{}: option 'format' is required; it can be csv or json", raw.owner())))?;
     Ok(TextFormat::take(&name, raw)?)
 }
 
+/// As [`text_format`], for connectors whose rows are all inserts.
+///
+/// # Errors
+/// As there, and a format of changes.
+pub fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
+    let format = text_format(raw)?;
+    if let TextFormat::Changes(changes) = &format {
+        return Err(ConnectError::new(format!(
+            "{}: 'format' = '{}' is of changes, which this connector does not carry; the connectors filesystem, socket, stdin and stdout do",
+            raw.owner(),
+            changes.name()
+        )));
+    }
+    Ok(format)
+}
+
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
-    let format = required_format(raw)?;
+    let format = text_format(raw)?;
     // So that a column that cannot be read is found now.
     format.decoder(schema, &[]).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(Stdin { format }))
 }
 
 fn sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
-    let format = required_format(raw)?;
+    let format = text_format(raw)?;
     format.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(StdoutSink { format }))
 }
@@ -70,6 +88,10 @@ impl Source for Stdin {
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
         Ok(vec![Split::new("stdin")])
+    }
+
+    fn changelog(&self) -> Changelog {
+        if self.format.changelog() { Changelog::All } else { Changelog::Append }
     }
 
     fn open(&self, _split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
@@ -125,6 +147,10 @@ struct StdoutSink {
 }
 
 impl Sink for StdoutSink {
+    fn accepts_updates(&self) -> bool {
+        self.format.changelog()
+    }
+
     fn parallelism(&self) -> Option<usize> {
         Some(1)
     }

@@ -1,16 +1,20 @@
 //! Bytes to record batches and back: formats, compression, and the options of both.
 //!
-//! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer.
+//! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer. Where
+//! records come one by one, as Kafka's do, [`message`] has the decoders and encoders.
 //! Parquet cannot be decoded from a passing stream, so it has readers and writers of its own in
-//! [`parquet`]; Arrow's own messages, from peers that need not be trusted, are read by [`ipc`]. What does
-//! not live here: where the bytes come from (connectors) and what the rows mean (plans).
+//! [`parquet`], and so have Avro's files in [`avro`]; Arrow's own messages, from peers that need not be
+//! trusted, are read by [`ipc`]. What does not live here: where the bytes come from (connectors) and what
+//! the rows mean (plans).
 
+pub mod avro;
 pub mod compression;
 pub mod csv;
 mod error;
 pub mod infer;
 pub mod ipc;
 pub mod json;
+pub mod message;
 pub mod options;
 pub mod parquet;
 pub mod text;
@@ -18,7 +22,7 @@ pub mod types;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use tidemill_block::Block;
+use tidemill_block::{Block, RowKind};
 
 pub use error::FormatError;
 
@@ -40,6 +44,8 @@ pub struct BadRecord {
 pub struct Decoded {
     /// The good rows, in order. May be empty when all records were bad.
     pub batch: RecordBatch,
+    /// What each row does to the table, of formats of changes; otherwise all are inserts.
+    pub kinds: Option<Vec<RowKind>>,
     /// Bytes consumed, from the first byte pushed to the end of the last record in `batch` or `bad`.
     pub offset: u64,
     /// Records consumed since the decoder began, good and bad, the header line not counted.
@@ -76,7 +82,7 @@ pub trait Encoder: Send {
     /// What stands once before the first row (a header line), if anything.
     fn begin(&mut self, out: &mut Vec<u8>);
 
-    /// Appends the rows of the block. The row kinds are not written.
+    /// Appends the rows of the block. Their kinds are written by formats of changes only.
     ///
     /// # Errors
     /// A value that the format cannot express.

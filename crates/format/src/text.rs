@@ -1,9 +1,9 @@
-//! The text formats by name: what a table's `'format'` option may say, Parquet excepted.
+//! The text formats by name: what a table's `'format'` option may say, Parquet and Avro excepted.
 
 use arrow::datatypes::SchemaRef;
 
 use crate::csv::{CsvDecoder, CsvEncoder, CsvOptions};
-use crate::json::{JsonDecoder, JsonEncoder, JsonOptions};
+use crate::json::{ChangeEncoder, ChangeFormat, JsonDecoder, JsonEncoder, JsonOptions};
 use crate::options::{OptionSet, RawOptions, one_of};
 use crate::{Decoder, Encoder, FormatError};
 
@@ -14,7 +14,12 @@ pub enum TextFormat {
     Csv(CsvOptions),
     /// JSON, one object a line.
     Json(JsonOptions),
+    /// Changes of rows as JSON, one a line.
+    Changes(ChangeFormat),
 }
+
+/// The names of the text formats.
+pub const NAMES: [&str; 5] = ["csv", "json", ChangeFormat::NAMES[0], ChangeFormat::NAMES[1], ChangeFormat::NAMES[2]];
 
 impl TextFormat {
     /// The format called `name`, its options taken out of `raw`.
@@ -25,10 +30,10 @@ impl TextFormat {
         match name {
             "csv" => Ok(TextFormat::Csv(CsvOptions::take(raw)?)),
             "json" => Ok(TextFormat::Json(JsonOptions::take(raw)?)),
-            other => {
-                let why = one_of(other, &["csv", "json"]);
-                Err(FormatError::option(format!("{}: there is no text format '{other}': {why}", raw.owner())))
-            }
+            other => ChangeFormat::take(other, raw)?.map(TextFormat::Changes).ok_or_else(|| {
+                let why = one_of(other, &NAMES);
+                FormatError::option(format!("{}: there is no text format '{other}': {why}", raw.owner()))
+            }),
         }
     }
 
@@ -40,6 +45,7 @@ impl TextFormat {
         Ok(match self {
             TextFormat::Csv(options) => Box::new(CsvDecoder::new(options, physical, projection)?),
             TextFormat::Json(options) => Box::new(JsonDecoder::new(options, physical, projection)?),
+            TextFormat::Changes(changes) => Box::new(JsonDecoder::of_changes(changes, physical, projection)?),
         })
     }
 
@@ -62,6 +68,7 @@ impl TextFormat {
         Ok(match self {
             TextFormat::Csv(options) => Box::new(CsvEncoder::new(options, schema)?),
             TextFormat::Json(options) => Box::new(JsonEncoder::new(options, schema)?),
+            TextFormat::Changes(changes) => Box::new(ChangeEncoder::new(changes, schema)?),
         })
     }
 
@@ -69,8 +76,13 @@ impl TextFormat {
     pub fn extension(&self) -> &'static str {
         match self {
             TextFormat::Csv(_) => "csv",
-            TextFormat::Json(_) => "json",
+            TextFormat::Json(_) | TextFormat::Changes(_) => "json",
         }
+    }
+
+    /// Whether its records say what rows do to the table; otherwise all rows are inserts.
+    pub fn changelog(&self) -> bool {
+        matches!(self, TextFormat::Changes(_))
     }
 
     /// Whether a record may span lines, so that a file must not be cut at an arbitrary line end.

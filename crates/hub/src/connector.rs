@@ -29,6 +29,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: None,
 };
 
 option_enum! {
@@ -150,6 +151,10 @@ impl Source for StreamSource {
         let reader = InletReader::open(stream.clone(), split.position.as_ref(), context, self.options.queue_bytes.0)?;
         *self.open.lock().expect("no panic while held") = Some((stream, reader.run()));
         Ok(Box::new(reader))
+    }
+
+    fn one_split(&self) -> bool {
+        true
     }
 
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {

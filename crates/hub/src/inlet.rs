@@ -22,6 +22,11 @@ use crate::stream::{Counters, Mark, Stream};
 
 /// The publishers whose marks are kept: each is an entry in every checkpoint.
 pub(crate) const PUBLISHERS_MAX: usize = 100_000;
+/// How many polls of the reader may wait as rows, beside the bound in bytes: while the reader works through
+/// the second half of them, publishers have the time to send more. What waits beyond that only grows old.
+const POLLS_WAITING: usize = 4;
+/// Rows that may wait in any case: a publisher that was told to wait needs some 50 µs to go on.
+const ROWS_WAITING_MIN: u64 = 4096;
 /// What an entry of the queue counts for beyond its bytes: arrays and their owners.
 const ENTRY_BYTES: u64 = 512;
 /// Checkpoints in flight whose marks are remembered; later ones cover earlier ones.
@@ -49,6 +54,7 @@ pub(crate) struct State {
     pub sessions: u64,
     queue: VecDeque<Entry>,
     pub queue_bytes: u64,
+    queue_rows: u64,
     /// Some publisher found the queue full.
     pub room_wanted: bool,
     /// What had been given at checkpoints that are not yet acknowledged.
@@ -64,6 +70,10 @@ pub(crate) struct Run {
     waiting: bool,
     /// Bytes in the queue from which on publishers wait.
     pub bound: u64,
+    /// Rows in the queue from which on they wait, too; follows what the reader asks for at once.
+    rows_bound: u64,
+    /// The columns that the job reads; `None` if it reads all.
+    wanted: Option<Arc<[String]>>,
 }
 
 /// How many rows have come so far, and the last place at which the publisher said where it stands.
@@ -155,6 +165,11 @@ impl Inlet {
         self.lock().run.as_ref().map(|r| r.schema.clone())
     }
 
+    /// The columns that the job which reads uses; `None` if it uses all, or none reads.
+    pub fn wanted(&self) -> Option<Arc<[String]>> {
+        self.lock().run.as_ref().and_then(|r| r.wanted.clone())
+    }
+
     /// Publishers connected and bytes waiting.
     pub fn standing(&self) -> (u64, u64) {
         let state = self.lock();
@@ -165,7 +180,7 @@ impl Inlet {
     ///
     /// # Errors
     /// Another one does; the position is none of ours.
-    fn attach(&self, schema: SchemaRef, position: Option<&Value>, waker: Waker, bound: u64) -> Result<u64, ConnectError> {
+    fn attach(&self, request: &ReadRequest, position: Option<&Value>, waker: Waker, bound: u64) -> Result<u64, ConnectError> {
         let mut state = self.lock();
         if state.run.is_some() {
             return Err(ConnectError::new(format!(
@@ -197,7 +212,13 @@ impl Inlet {
             let publisher = PublisherState { name: Some(name), taken, given, snapshotted: rows, acknowledged: rows, ..Default::default() };
             state.publishers.insert(slot, publisher);
         }
-        state.run = Some(Run { schema, waker, waiting: false, bound });
+        let schema = request.physical.clone();
+        let used = |at: &usize| request.projection.contains(at);
+        let all = (0..schema.fields().len()).all(|at| used(&at));
+        let names = || -> Arc<[String]> { (0..schema.fields().len()).filter(used).map(|at| schema.field(at).name().clone()).collect() };
+        let wanted = if all { None } else { Some(names()) };
+        // Until the reader has said how much it takes at once, bytes alone count.
+        state.run = Some(Run { schema, waker, waiting: false, bound, rows_bound: u64::MAX, wanted });
         Ok(state.runs)
     }
 
@@ -209,7 +230,7 @@ impl Inlet {
         }
         state.run = None;
         state.queue.clear();
-        state.queue_bytes = 0;
+        (state.queue_bytes, state.queue_rows) = (0, 0);
         state.room_wanted = false;
         state.snapshots.clear();
         state.names.clear();
@@ -285,6 +306,7 @@ impl State {
         debug_assert_eq!(publisher.taken.rows, first, "duplicates are cut and gaps refused");
         publisher.taken.advance(first + batch.num_rows() as u64, &position);
         self.queue_bytes += weight;
+        self.queue_rows += batch.num_rows() as u64;
         self.queue.push_back(Entry { slot, name: publisher.name.clone(), first, batch, position, bytes, weight, arrival_ns });
         let run = self.run.as_mut().expect("looked at by the caller");
         if std::mem::take(&mut run.waiting) {
@@ -305,6 +327,7 @@ impl State {
                 break;
             }
             total += rows;
+            self.queue_rows -= rows as u64;
             let whole = rows == left;
             let end = entry.first + rows as u64;
             let position = if whole { entry.position.take() } else { None };
@@ -328,9 +351,14 @@ impl State {
         }
     }
 
+    /// Whether publishers wait.
+    pub fn is_full(&self) -> bool {
+        self.run.as_ref().is_some_and(|r| self.queue_bytes >= r.bound || self.queue_rows >= r.rows_bound)
+    }
+
     /// Tells publishers that there is room again, once half of the queue is free.
     fn give_room(&mut self) {
-        let enough = self.run.as_ref().is_some_and(|r| self.queue_bytes <= r.bound / 2);
+        let enough = self.run.as_ref().is_some_and(|r| self.queue_bytes <= r.bound / 2 && self.queue_rows <= r.rows_bound / 2);
         if !self.room_wanted || !enough {
             return;
         }
@@ -411,7 +439,7 @@ impl InletReader {
     /// As [`Inlet::attach`].
     pub fn open(stream: Arc<Stream>, position: Option<&Value>, context: ReaderContext, bound: u64) -> Result<Self, ConnectError> {
         let request = context.request;
-        let run = stream.inlet.attach(request.physical.clone(), position, context.waker, bound)?;
+        let run = stream.inlet.attach(&request, position, context.waker, bound)?;
         let plain = request.metadata.is_empty() && request.projection.iter().copied().eq(0..request.physical.fields().len());
         let schema = if plain { request.physical.clone() } else { request.schema() };
         Ok(InletReader { stream, run, request, schema, plain, pieces: Vec::new() })
@@ -472,9 +500,11 @@ impl Reader for InletReader {
             let mut state = self.stream.inlet.lock();
             assert!(state.run.is_some() && state.runs == self.run, "a stream has one reader");
             state.take(rows_max.max(1), &mut pieces);
+            let run = state.run.as_mut().expect("asserted above");
+            run.rows_bound = (POLLS_WAITING.saturating_mul(rows_max) as u64).max(ROWS_WAITING_MIN);
+            run.waiting = pieces.is_empty();
             state.give_room();
             if pieces.is_empty() {
-                state.run.as_mut().expect("asserted above").waiting = true;
                 self.pieces = pieces;
                 return Ok(Polled::Pending);
             }

@@ -173,8 +173,7 @@ impl Publisher {
             inlet.count_duplicates(repeated);
             return Ok(Sent::Taken);
         }
-        let bound = state.run.as_ref().expect("it is running: the publisher is not gone").bound;
-        if state.queue_bytes >= bound {
+        if state.is_full() {
             state.room_wanted = true;
             self.own(state)?.room_wanted = true;
             return Ok(Sent::Full { batch, position });

@@ -154,6 +154,12 @@ impl Stream {
         self.inlet.schema()
     }
 
+    /// The columns of these that the job uses which reads the stream; `None` if it uses all. The others may
+    /// be NULL, nobody sees them.
+    pub fn inlet_wanted(&self) -> Option<Arc<[String]>> {
+        self.inlet.wanted()
+    }
+
     /// The columns that subscribers get, with `row_kind` if rows are updated; `None` if no running job
     /// writes the stream.
     pub fn outlet_schema(&self) -> Option<SchemaRef> {

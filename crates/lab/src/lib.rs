@@ -31,6 +31,9 @@ pub struct Adapter {
     pub from: String,
     /// The stream that it publishes into.
     pub stream: String,
+    /// The server keeps checkpoints. Without, nothing is written that a job fed by a connector, which begins
+    /// anew after a crash, would not write either.
+    pub keeps_state: bool,
 }
 
 /// A sweep.

@@ -120,7 +120,10 @@ fn run_served(job: &Path, arguments: &[String], adapter: &Adapter, block_size: O
     let (directory, served, fed) = (temporary("state"), temporary("serve.json"), temporary("adapter.json"));
     let _ = std::fs::remove_dir_all(&directory);
     let mut command = Command::new(program()?);
-    command.arg("serve").arg(job).args(["--listen", "127.0.0.1:0", "--state-dir"]).arg(&directory).arg("--metrics").arg(&served);
+    command.arg("serve").arg(job).args(["--listen", "127.0.0.1:0"]).arg("--metrics").arg(&served);
+    if adapter.keeps_state {
+        command.arg("--state-dir").arg(&directory);
+    }
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
     let process = command.spawn().map_err(|e| format!("starting a server: {e}"))?;
     let mut server = Server { process, directory };

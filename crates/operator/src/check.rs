@@ -6,8 +6,9 @@
 use arrow::datatypes::SchemaRef;
 use tidemill_block::{Block, NO_WATERMARK, RowKind};
 use tidemill_state::StateTable;
+use tidemill_state::runs::StateRuns;
 
-use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, Progress, SpillPlace, Wake};
 
 /// An operator under observation.
 pub struct Check {
@@ -65,6 +66,9 @@ impl Operator for Check {
         let before = out.blocks.len();
         let progress = self.inner.on_watermark(watermark, out)?;
         self.check(&out.blocks[before..])?;
+        if progress == Progress::Waiting && !self.inner.waits() {
+            return Err(OperatorError::new("internal error: it waits, but did not say that it would"));
+        }
         Ok(progress)
     }
 
@@ -82,5 +86,59 @@ impl Operator for Check {
 
     fn stats(&self) -> OperatorStats {
         self.inner.stats()
+    }
+
+    fn spills(&self) -> bool {
+        self.inner.spills()
+    }
+
+    fn spill_to(&mut self, place: SpillPlace) {
+        self.inner.spill_to(place);
+    }
+
+    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+        self.inner.snapshot_files()
+    }
+
+    fn restore_files(&mut self, runs: Vec<StateRuns>) -> Result<(), OperatorError> {
+        self.inner.restore_files(runs)
+    }
+
+    fn disk_stats(&self) -> Option<DiskStats> {
+        self.inner.disk_stats()
+    }
+
+    fn attach(&mut self, wake: Wake) {
+        self.inner.attach(wake);
+    }
+
+    fn waits(&self) -> bool {
+        self.inner.waits()
+    }
+
+    fn poll(&mut self, out: &mut Output) -> Result<(), OperatorError> {
+        let before = out.blocks.len();
+        self.inner.poll(out)?;
+        self.check(&out.blocks[before..])
+    }
+
+    fn full(&self) -> bool {
+        self.inner.full()
+    }
+
+    fn holds(&self) -> bool {
+        self.inner.holds()
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.inner.due()
+    }
+
+    fn drains(&self) -> bool {
+        self.inner.drains()
+    }
+
+    fn place(&mut self, shard: usize, shards: usize) {
+        self.inner.place(shard, shards);
     }
 }

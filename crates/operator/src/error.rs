@@ -5,6 +5,7 @@ use std::fmt;
 use arrow::error::ArrowError;
 use datafusion_common::DataFusionError;
 use tidemill_plan::message;
+use tidemill_state::disk::ColdError;
 
 /// An error while computing. The runtime adds which operator of which job it was.
 #[derive(Debug)]
@@ -36,5 +37,11 @@ impl From<ArrowError> for OperatorError {
 impl From<DataFusionError> for OperatorError {
     fn from(e: DataFusionError) -> Self {
         OperatorError { message: message::of(&e) }
+    }
+}
+
+impl From<ColdError> for OperatorError {
+    fn from(e: ColdError) -> Self {
+        OperatorError { message: e.to_string() }
     }
 }

@@ -1,4 +1,5 @@
-//! Running `GROUP BY`: a changelog in or out.
+//! Running `GROUP BY`: a changelog in or out. Groups that do not fit in memory go to the disk and come back
+//! ([`crate::spill`]).
 
 use std::sync::Arc;
 
@@ -6,13 +7,20 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBat
 use arrow::compute::{FilterBuilder, take};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use tidemill_block::{Block, RowKind};
+use tidemill_state::runs::StateRuns;
 use tidemill_state::{KeyTable, Slots, StateTable};
 
 use crate::aggregate::AggregateCall;
 use crate::aggregate::calls::Calls;
 use crate::aggregate::pairs::interleaved;
 use crate::map::Expr;
-use crate::{Operator, OperatorError, OperatorStats, Output};
+use crate::spill::{Memory, Resident, Spill, can_leave};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlace};
+
+/// Groups of one table of a snapshot: few enough that their keys fit a column of texts.
+const SNAPSHOT_GROUPS: usize = 1 << 18;
+/// Groups of a checkpoint that are taken in at once.
+const RESTORE_GROUPS: usize = 8192;
 
 /// Groups without windows. Emits for each input row the change it makes (`-U`, `+U`), as Flink
 /// does, or, folded, for each block the change of each group it touches.
@@ -21,14 +29,91 @@ pub struct GroupAggregate {
     schema: SchemaRef,
     fold: bool,
     update_before: bool,
+    groups: Groups,
+    spill: Spill,
+    /// Whether groups can go to the disk.
+    spills: bool,
+    scratch: Slots,
+    block: u64,
+}
+
+/// The groups by slot.
+struct Groups {
     table: KeyTable,
+    key_columns: usize,
     /// Rows in each group; a group without rows is deleted.
     counts: Vec<i64>,
     calls: Calls,
-    scratch: Slots,
     /// For folding: the block in which a slot was last touched.
-    touched: Vec<u64>,
-    block: u64,
+    touched: Option<Vec<u64>>,
+}
+
+impl Groups {
+    fn resize(&mut self) {
+        let slots = self.table.capacity();
+        if slots > self.counts.len() {
+            self.counts.resize(slots, 0);
+            self.calls.resize(slots);
+            if let Some(touched) = &mut self.touched {
+                touched.resize(slots, 0);
+            }
+        }
+    }
+}
+
+impl Resident for Groups {
+    fn table(&self) -> &KeyTable {
+        &self.table
+    }
+
+    fn key_columns(&self) -> usize {
+        self.key_columns
+    }
+
+    fn intern(&mut self, keys: &[ArrayRef], rows: usize, into: &mut Slots) -> Result<(), OperatorError> {
+        self.table.intern(keys, rows, into)?;
+        self.resize();
+        Ok(())
+    }
+
+    fn save(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError> {
+        let mut columns = self.table.keys(slots)?;
+        columns.push(Arc::new(slots.iter().map(|s| self.counts[*s as usize]).collect::<Int64Array>()));
+        columns.extend(self.calls.save(slots)?);
+        Ok(columns)
+    }
+
+    fn load(&mut self, slots: &[u32], state: &[ArrayRef]) -> Result<(), OperatorError> {
+        let counts = state[0].as_primitive::<Int64Type>();
+        slots.iter().zip(counts.values()).for_each(|(s, c)| self.counts[*s as usize] += c);
+        self.calls.load(slots, &state[1..])
+    }
+
+    fn clear(&mut self, slots: &[u32]) -> Result<(), OperatorError> {
+        self.calls.clear(slots);
+        slots.iter().for_each(|slot| self.counts[*slot as usize] = 0);
+        Ok(())
+    }
+
+    fn forget(&mut self, slots: &[u32]) -> Result<(), OperatorError> {
+        self.clear(slots)?;
+        slots.iter().for_each(|slot| self.table.remove(*slot));
+        Ok(())
+    }
+
+    fn is_empty(&self, slot: u32) -> bool {
+        self.counts[slot as usize] == 0
+    }
+
+    fn memory(&self) -> Memory {
+        let touched = self.touched.as_ref().map_or(0, |touched| touched.capacity() * 8);
+        let beside = self.counts.capacity() * 8 + touched + self.calls.memory();
+        Memory { all: self.table.memory() + beside, by_slot: self.table.memory_by_slot() + beside }
+    }
+
+    fn scans(&self) -> bool {
+        self.calls.scans()
+    }
 }
 
 /// What became of groups, a row for each.
@@ -119,38 +204,26 @@ impl GroupAggregate {
         fold: bool,
         update_before: bool,
     ) -> Result<Self, OperatorError> {
-        Ok(GroupAggregate {
-            keys,
-            schema,
-            fold,
-            update_before,
+        let groups = Groups {
             table: KeyTable::new(key_types)?,
+            key_columns: keys.len(),
             counts: Vec::new(),
             calls: Calls::new(&calls, retracts)?,
-            scratch: Slots::default(),
-            touched: Vec::new(),
-            block: 0,
-        })
-    }
-
-    fn resize(&mut self) {
-        let slots = self.table.capacity();
-        if slots > self.counts.len() {
-            self.counts.resize(slots, 0);
-            self.calls.resize(slots);
-            if self.fold {
-                self.touched.resize(slots, 0);
-            }
-        }
+            touched: fold.then(Vec::new),
+        };
+        let (spill, scratch) = (Spill::default(), Slots::default());
+        let mut this = GroupAggregate { keys, schema, fold, update_before, groups, spill, spills: false, scratch, block: 0 };
+        this.spills = !this.keys.is_empty() && this.groups.calls.spills() && can_leave(&this.groups.save(&[])?);
+        Ok(this)
     }
 
     fn each_row(&mut self, block: &Block, keys: Vec<ArrayRef>) -> Result<Changes, OperatorError> {
         let slots = &self.scratch.slots;
         let mut changed = vec![false; slots.len()];
-        let pairs = self.calls.update_pairs(block, slots, &mut changed)?;
+        let pairs = self.groups.calls.update_pairs(block, slots, &mut changed)?;
         let (mut had, mut has) = (Vec::with_capacity(slots.len()), Vec::with_capacity(slots.len()));
         for (row, slot) in slots.iter().enumerate() {
-            let count = &mut self.counts[*slot as usize];
+            let count = &mut self.groups.counts[*slot as usize];
             had.push(*count > 0);
             *count += block.kind(row).sign();
             has.push(*count > 0);
@@ -160,25 +233,26 @@ impl GroupAggregate {
 
     fn folded(&mut self, block: &Block) -> Result<Changes, OperatorError> {
         self.block += 1;
+        let Groups { table, counts, calls, touched, .. } = &mut self.groups;
+        let touched = touched.as_mut().expect("kept for folding");
         let mut slots = Vec::new();
         for slot in &self.scratch.slots {
-            if self.touched[*slot as usize] != self.block {
-                self.touched[*slot as usize] = self.block;
+            if std::mem::replace(&mut touched[*slot as usize], self.block) != self.block {
                 slots.push(*slot);
             }
         }
         let rows = |counts: &[i64]| -> Vec<bool> { slots.iter().map(|s| counts[*s as usize] > 0).collect() };
-        let had = rows(self.counts.as_slice());
-        let before = self.calls.values(&slots)?;
-        self.calls.update(block, &self.scratch.slots)?;
-        let after = self.calls.values(&slots)?;
+        let had = rows(counts.as_slice());
+        let before = calls.values(&slots)?;
+        calls.update(block, &self.scratch.slots)?;
+        let after = calls.values(&slots)?;
         for (row, slot) in self.scratch.slots.iter().enumerate() {
-            self.counts[*slot as usize] += block.kind(row).sign();
+            counts[*slot as usize] += block.kind(row).sign();
         }
         let mut changed = vec![false; slots.len()];
         let pairs =
             before.iter().zip(&after).map(|(before, after)| interleaved(before, after, &mut changed)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Changes { keys: self.table.keys(&slots)?, pairs, had, has: rows(self.counts.as_slice()), changed })
+        Ok(Changes { keys: table.keys(&slots)?, pairs, had, has: rows(counts.as_slice()), changed })
     }
 }
 
@@ -190,45 +264,81 @@ impl Operator for GroupAggregate {
     fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
         let rows = block.rows();
         let keys = self.keys.iter().map(|k| Ok(k.evaluate(&block.batch)?.into_array(rows)?)).collect::<Result<Vec<_>, OperatorError>>()?;
-        self.table.intern(&keys, rows, &mut self.scratch)?;
-        self.resize();
+        if self.spill.is_crowded(self.groups.table.len(), rows) {
+            self.spill.make_room(rows, &mut self.groups)?;
+        }
+        self.groups.intern(&keys, rows, &mut self.scratch)?;
+        if self.spill.is_open() {
+            self.spill.enter(&self.scratch, &mut self.groups)?;
+        }
         let changes = if self.fold { self.folded(&block)? } else { self.each_row(&block, keys)? };
         changes.emit(&self.schema, self.update_before, block.arrival_ns, out)?;
         if block.kinds.is_some() {
-            let mut gone: Vec<u32> = self.scratch.slots.iter().copied().filter(|s| self.counts[*s as usize] == 0).collect();
+            let mut gone: Vec<u32> = self.scratch.slots.iter().copied().filter(|s| self.groups.counts[*s as usize] == 0).collect();
             gone.sort_unstable();
             gone.dedup();
-            self.calls.clear(&gone);
-            gone.into_iter().for_each(|s| self.table.remove(s));
+            self.spill.remove(&gone, &mut self.groups)?;
         }
         Ok(())
     }
 
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
-        let slots = self.table.slots();
-        let mut columns = self.table.keys(&slots)?;
-        columns.push(Arc::new(slots.iter().map(|s| self.counts[*s as usize]).collect::<Int64Array>()));
-        columns.extend(self.calls.save(&slots)?);
-        let hashes = slots.iter().map(|s| self.table.hash(*s)).collect();
-        Ok(vec![StateTable::keyed("groups", hashes, columns)?])
+        if self.spill.is_open() {
+            // All of it goes into files.
+            self.spill.begin_snapshot();
+            return Ok(Vec::new());
+        }
+        let slots = self.groups.table.slots();
+        let table = |(number, slots): (usize, &[u32])| -> Result<StateTable, OperatorError> {
+            let hashes = slots.iter().map(|s| self.groups.table.hash(*s)).collect();
+            let name = if number == 0 { "groups".to_string() } else { format!("groups {number}") };
+            Ok(StateTable::keyed(name, hashes, self.groups.save(slots)?)?)
+        };
+        // A table without groups says that there were none, and not that the operator is new.
+        let pieces = if slots.is_empty() { vec![slots.as_slice()] } else { slots.chunks(SNAPSHOT_GROUPS).collect() };
+        pieces.into_iter().enumerate().map(table).collect()
     }
 
     fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
         for table in tables {
             let rows = table.batch.num_rows();
-            let (keys, rest) = table.columns().split_at(self.keys.len());
-            let mut slots = Slots::default();
-            self.table.intern(keys, rows, &mut slots)?;
-            self.resize();
-            let counts = rest[0].as_primitive::<Int64Type>();
-            slots.slots.iter().zip(counts.values()).for_each(|(s, c)| self.counts[*s as usize] += c);
-            self.calls.load(&slots.slots, &rest[1..])?;
+            for from in (0..rows).step_by(RESTORE_GROUPS) {
+                let piece = table.batch.slice(from, RESTORE_GROUPS.min(rows - from));
+                let (keys, state) = piece.columns()[1..].split_at(self.keys.len());
+                if self.spill.is_crowded(self.groups.table.len(), piece.num_rows()) {
+                    self.spill.make_room(piece.num_rows(), &mut self.groups)?;
+                }
+                self.groups.intern(keys, piece.num_rows(), &mut self.scratch)?;
+                self.groups.load(&self.scratch.slots, state)?;
+                self.spill.restored(&self.scratch, &self.groups);
+            }
         }
         Ok(())
     }
 
+    fn spills(&self) -> bool {
+        self.spills
+    }
+
+    fn spill_to(&mut self, place: SpillPlace) {
+        self.spill.place(place);
+    }
+
+    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+        self.spill.write_snapshot(&mut self.groups)
+    }
+
+    fn restore_files(&mut self, runs: Vec<StateRuns>) -> Result<(), OperatorError> {
+        self.spill.restore_files(runs, &mut self.groups)
+    }
+
+    fn disk_stats(&self) -> Option<DiskStats> {
+        self.spill.stats()
+    }
+
     fn stats(&self) -> OperatorStats {
-        let memory = self.table.memory() + self.counts.capacity() * 8 + self.touched.capacity() * 8 + self.calls.memory();
-        OperatorStats { entries: self.table.len() as u64, memory: memory as u64, late_rows: 0 }
+        let entries = self.spill.entries().unwrap_or(self.groups.table.len() as u64);
+        let memory = self.groups.memory().all + self.spill.memory();
+        OperatorStats { entries, memory: memory as u64, late_rows: 0, ..OperatorStats::default() }
     }
 }

@@ -179,6 +179,18 @@ impl Held {
         Ok(())
     }
 
+    /// Moves all rows there, whatever the watermark: for input in order of time, where whatever comes
+    /// belongs behind them or is late.
+    ///
+    /// # Errors
+    /// As [`Held::release`].
+    pub fn release_all(&mut self) -> Result<(), OperatorError> {
+        let watermark = self.watermark;
+        let released = self.release(WATERMARK_END);
+        self.watermark = watermark;
+        released
+    }
+
     /// Sorts by time and the columns of ties, then by arrival.
     fn sorted(&self, runs: &[Run]) -> Result<Block, OperatorError> {
         let blocks: Vec<Block> = runs.iter().map(|r| r.block.clone()).collect();

@@ -6,6 +6,7 @@
 //! work is done on columns.
 
 pub mod aggregate;
+pub mod call;
 pub mod check;
 mod chunks;
 mod error;
@@ -15,18 +16,24 @@ pub mod group;
 mod held;
 pub mod join;
 pub mod limit;
+pub mod lookup;
 pub mod map;
+pub mod normalize;
 pub mod over;
 pub mod pattern;
+pub mod process;
 pub mod rank;
 pub mod sort;
+pub mod spill;
 pub mod unnest;
 pub mod window;
 
 use tidemill_block::Block;
 use tidemill_state::StateTable;
+use tidemill_state::runs::StateRuns;
 
 pub use error::OperatorError;
+pub use spill::{DiskStats, SpillPlace};
 
 /// Where an operator puts its output.
 #[derive(Default)]
@@ -53,7 +60,16 @@ pub enum Progress {
     /// Call again when the output has been passed on. Keeps the output of a large window from
     /// being in memory twice.
     More,
+    /// Rows before this watermark have not all come out yet, because they wait for something outside.
+    /// Asked again, with the same watermark or a newer one, after [`Operator::poll`]; until then the
+    /// watermark is not passed on. Meant for [`tidemill_block::WATERMARK_END`], for operators that
+    /// [wait](Operator::waits): before the end they rather answer `Done` and say by
+    /// [`Operator::output_watermark`] how far their output has come.
+    Waiting,
 }
+
+/// Asks the runtime to call [`Operator::poll`] soon; from any thread.
+pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// The most rows that an operator emits in one block when it emits of its own accord.
 pub const BLOCK_ROWS_MAX: usize = 8192;
@@ -67,6 +83,8 @@ pub struct OperatorStats {
     pub memory: u64,
     /// Rows dropped because they came too late.
     pub late_rows: u64,
+    /// What was asked outside, for operators that do.
+    pub calls: call::CallStats,
 }
 
 /// An operator with one or more inputs.
@@ -117,5 +135,93 @@ pub trait Operator: Send {
     /// Counts for metrics.
     fn stats(&self) -> OperatorStats {
         OperatorStats::default()
+    }
+
+    // Operators whose state may be larger than memory.
+
+    /// Whether the operator can keep state on disk. Constant.
+    fn spills(&self) -> bool {
+        false
+    }
+
+    /// Told once, before [`Operator::restore_files`] and the first block, if the operator
+    /// [can](Operator::spills): where state may go that does not fit in memory.
+    fn spill_to(&mut self, _place: SpillPlace) {}
+
+    /// The files of state that left memory, for a checkpoint. Asked after [`Operator::snapshot`], and between
+    /// blocks again while the answer is `None`, which says that files are still being written. What they hold
+    /// is the state at the snapshot, whatever blocks came since.
+    ///
+    /// # Errors
+    /// A disk that cannot be written.
+    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+        Ok(Some(Vec::new()))
+    }
+
+    /// Takes back what [`Operator::snapshot_files`] gave, of any number of former shards. Called before
+    /// [`Operator::restore`].
+    ///
+    /// # Errors
+    /// Files that are damaged or cannot be linked.
+    fn restore_files(&mut self, runs: Vec<StateRuns>) -> Result<(), OperatorError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        Err(OperatorError::new("the checkpoint has state on disk, and this operator keeps all of its state in memory"))
+    }
+
+    /// Counts of the state on disk, if any is there.
+    fn disk_stats(&self) -> Option<DiskStats> {
+        None
+    }
+
+    // Operators that wait for something outside: answers to calls, a process, the clock.
+
+    /// Told once, before [`Operator::restore`] and the first block: how to ask the runtime to call
+    /// [`Operator::poll`]. An error is kept for the first block or poll.
+    fn attach(&mut self, _wake: Wake) {}
+
+    /// Whether the operator may emit of its own accord, since it waits for something outside. Constant.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Called in each round of the worker's loop if the operator [waits](Operator::waits), before
+    /// inboxes and sources, unless there is no room behind it. Must cost next to nothing when there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// As [`Operator::on_block`]; what was waited for has failed.
+    fn poll(&mut self, _out: &mut Output) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    /// Takes no more for now: the worker reads no source and no inbox that leads to the operator until
+    /// [`Operator::poll`] has made room. What is in flight towards it must still be taken, above all
+    /// what lies before a barrier.
+    fn full(&self) -> bool {
+        false
+    }
+
+    /// Whether rows wait in the operator for something outside. While they do, it is not idle even if
+    /// its input is, so that no watermark overtakes them; and where no state is kept between runs, a
+    /// barrier waits for them.
+    fn holds(&self) -> bool {
+        false
+    }
+
+    /// Whether a barrier waits in any case until the operator [holds](Operator::holds) no rows, since they
+    /// cannot stand in a checkpoint. Constant.
+    fn drains(&self) -> bool {
+        false
+    }
+
+    /// Told once, before [`Operator::restore`]: which of how many shards this is.
+    fn place(&mut self, _shard: usize, _shards: usize) {}
+
+    /// When, in [`tidemill_block::clock::now_ns`] time, [`Operator::poll`] has something to do of which
+    /// nobody will wake it: a time limit, another attempt.
+    fn due(&self) -> Option<u64> {
+        None
     }
 }

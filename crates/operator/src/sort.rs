@@ -114,6 +114,7 @@ impl Operator for Sort {
             entries: self.rows as u64,
             memory: self.held.iter().map(Block::memory).sum::<usize>() as u64,
             late_rows: self.late_rows,
+            ..OperatorStats::default()
         }
     }
 }

@@ -38,6 +38,13 @@ pub enum ColumnKind {
     Computed(Box<Expr>),
 }
 
+impl Column {
+    /// Whether the column is processing time: `pt AS PROCTIME()`.
+    pub fn is_processing_time(&self) -> bool {
+        matches!(&self.kind, ColumnKind::Computed(expression) if crate::lookup::is_proctime_call(expression))
+    }
+}
+
 /// `WATERMARK FOR column AS expression`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatermarkSpec {

@@ -43,6 +43,7 @@ fn main() -> Result<(), ConnectError> {
     let options = PublisherOptions {
         id: format!("load-{}", std::process::id()),
         keep: false,
+        projected: false,
         window: WINDOW_BYTES,
         reconnect: Reconnect { attempts: Some(0), backoff: pause, backoff_max: pause },
     };
@@ -64,7 +65,7 @@ fn main() -> Result<(), ConnectError> {
                 publisher.finish();
             }
             Ready::Wait => thread::park_timeout(Duration::from_millis(20)),
-            Ready::Finished => break,
+            Ready::Columns(_) | Ready::Finished => break,
         }
     }
     let result = json!({

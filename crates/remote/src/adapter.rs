@@ -1,5 +1,7 @@
 //! Rows of any connector, published into a stream of a server.
 //!
+//! A file is read as the job itself would read it: only the columns that it uses, which the server says.
+//!
 //! Each split of the source is a publisher of its own, named after the split. With each message the
 //! reader's position goes to the server, which keeps it with the rows it has taken and gives it back
 //! in the handshake: the adapter itself keeps no state, and neither its end nor the server's loses
@@ -20,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{Schema, SchemaRef};
-use tidemill_connect::{ConnectError, ReadRequest, ReaderContext, Source, Split, Waker, registry};
+use tidemill_connect::{Changelog, ConnectError, ReadRequest, ReaderContext, Source, Split, Waker, registry};
 use tidemill_format::option_enum;
 use tidemill_format::options::RawOptions;
 
@@ -58,7 +60,7 @@ pub struct Adapter {
     pub to: FlightOptions,
     /// Names the publishers; by default what the options make ([`name_of`]).
     pub id: Option<String>,
-    /// Rows in a message; as many as are at hand if `None` and the options do not say.
+    /// Rows go out in whole blocks of so many; as many as are at hand if `None` and the options do not say.
     pub block_rows: Option<usize>,
 }
 
@@ -123,6 +125,8 @@ struct Common {
     made: String,
     block_rows: Option<usize>,
     on_error: OnError,
+    /// The columns that the job reads; all if `None`.
+    wanted: Option<Vec<String>>,
 }
 
 impl Adapter {
@@ -152,7 +156,7 @@ impl Adapter {
             while lanes.len() < lanes_max
                 && let Some(split) = waiting.pop_front()
             {
-                lanes.push(Lane::new(&common, split)?);
+                lanes.push(Lane::new(&common, split, common.wanted.as_deref())?);
             }
             let (mut moved, mut at) = (false, 0);
             while at < lanes.len() {
@@ -213,6 +217,11 @@ impl Adapter {
         let schema = published(&schema);
         let source = connector.source(&schema, &mut raw)?;
         raw.finish()?;
+        if source.changelog() != Changelog::Append {
+            return Err(ConnectError::new(
+                "--from: its rows are updates and deletions, and publishers send new rows only; let a job of the server read this source",
+            ));
+        }
         Ok(Common {
             source,
             client,
@@ -223,6 +232,7 @@ impl Adapter {
             made: name_of(&self.from),
             block_rows: self.block_rows.or(block_rows),
             on_error,
+            wanted: info.wanted,
         })
     }
 }

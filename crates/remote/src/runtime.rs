@@ -11,7 +11,7 @@ use crossbeam_channel::bounded;
 use tidemill_connect::ConnectError;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The most threads of the runtime.
+/// The most threads of the runtime, unless somebody says otherwise (`io.threads`).
 const THREADS_MAX: usize = 2;
 
 static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
@@ -22,7 +22,8 @@ static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
 /// The threads could not be started.
 pub fn handle() -> Result<&'static Handle, ConnectError> {
     let made = RUNTIME.get_or_init(|| {
-        let threads = thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX));
+        let of_machine = || thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX));
+        let threads = tidemill_connect::io::threads().unwrap_or_else(of_machine);
         Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("tidemill-remote")

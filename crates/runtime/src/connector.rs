@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_connect::{Sink, Source, registry};
+use tidemill_connect::registry::Connector;
+use tidemill_connect::{LookupOptions, LookupTable, Sink, Source, registry};
 use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
 use tidemill_format::{option_enum, options};
-use tidemill_plan::Table;
+use tidemill_plan::{ColumnKind, Table};
 
 use crate::JobError;
 use crate::settings::BlockSize;
@@ -70,6 +71,15 @@ fn raw(table: &Table) -> RawOptions {
             options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
         }
     }
+    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka")) {
+        // What only the table knows; no option that users write begins with #.
+        options.insert("#primary-key".into(), table.primary_key.join("\u{1f}"));
+        for column in &table.columns {
+            if let ColumnKind::Metadata { key, is_virtual: false } = &column.kind {
+                options.insert(format!("#metadata.{key}"), column.name.clone());
+            }
+        }
+    }
     RawOptions::new(format!("table '{}'", table.name), options)
 }
 
@@ -81,8 +91,10 @@ fn common(table: &Table, raw: &mut RawOptions) -> Result<TableOptions, JobError>
         )));
     }
     let mut options = TableOptions::take(raw)?;
-    let ignore = |key: &str| table.options.get(key).is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));
-    if options.on_error == OnError::Fail && (ignore("csv.ignore-parse-errors") || ignore("json.ignore-parse-errors")) {
+    // 'json.ignore-parse-errors', 'value.debezium-json.ignore-parse-errors' and the like.
+    let ignores = |key: &str| key.ends_with("csv.ignore-parse-errors") || key.ends_with("json.ignore-parse-errors");
+    let ignore = table.options.iter().any(|(key, value)| ignores(key) && value.trim().eq_ignore_ascii_case("true"));
+    if options.on_error == OnError::Fail && ignore {
         options.on_error = OnError::Skip;
     }
     if options.on_error == OnError::DeadLetter && options.dead_letter.is_none() {
@@ -91,12 +103,38 @@ fn common(table: &Table, raw: &mut RawOptions) -> Result<TableOptions, JobError>
     Ok(options)
 }
 
+/// Takes the options of lookups off a table that is read or written here: they are for when it is looked up.
+fn pass_lookup_options(connector: &Connector, raw: &mut RawOptions) -> Result<(), JobError> {
+    if connector.lookup.is_some() {
+        LookupOptions::take(raw)?;
+    }
+    Ok(())
+}
+
+/// The table as one that is asked for keys.
+pub fn lookup(table: &Table) -> Result<Arc<dyn LookupTable>, JobError> {
+    let mut raw = raw(table);
+    let options = common(table, &mut raw)?;
+    if options.on_error != OnError::Fail {
+        return Err(JobError::usage(format!(
+            "table '{}': 'on-error' is of no use where the table is looked up (FOR SYSTEM_TIME AS OF a processing time): with rows left out \
+             it would give wrong answers; leave it out, or see 'lookup.on-failure'",
+            table.name
+        )));
+    }
+    let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
+    let lookup = connector.lookup(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
+    raw.finish()?;
+    Ok(lookup.into())
+}
+
 /// The source of a table and its common options.
 pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError> {
     let mut raw = raw(table);
     let options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
     let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
+    pass_lookup_options(connector, &mut raw)?;
     raw.finish()?;
     let offered = source.metadata_columns();
     for (key, field) in table.metadata() {
@@ -120,6 +158,7 @@ pub fn sink(table: &Table) -> Result<(Arc<dyn Sink>, TableOptions), JobError> {
     let options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
     let sink = connector.sink(&table.sink_schema(), &mut raw).map_err(JobError::usage)?;
+    pass_lookup_options(connector, &mut raw)?;
     raw.finish()?;
     Ok((sink.into(), options))
 }

@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tidemill_state::StateTable;
+use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
+use crate::local::{LocalDir, memory_share};
 use crate::metrics::{Monitor, NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
-use crate::physical::{Graph, NodeKind, Ship};
+use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
 use crate::worker::source::SplitState;
+use crate::worker::state::Saved;
 use crate::worker::{Event, Shared, Snapshot, Start, Worker};
 
 /// The least time between two checkpoints that sources ask for.
@@ -77,6 +79,8 @@ struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
+    /// Goes when the workers have ended, before the lock of the state directory does.
+    _local: Option<LocalDir>,
     store: Option<CheckpointStore>,
     /// The number of the newest checkpoint.
     checkpoint: u64,
@@ -108,6 +112,13 @@ impl Job {
             store.clear()?;
         }
         let manifest = store.as_ref().map(CheckpointStore::latest).transpose()?.flatten();
+        if let Some(dir) = self.options.state_dir.as_deref() {
+            for node in &self.graph.nodes {
+                if let NodeKind::Sink(spec) = &node.kind {
+                    spec.sink.keep_in(dir);
+                }
+            }
+        }
         recover(&self.graph, manifest.as_ref())?;
         if manifest.as_ref().is_some_and(|m| m.finished) {
             return Ok(self.nothing_to_do(begun));
@@ -168,12 +179,21 @@ impl Job {
                 }
             }
         }
-        let mut states: HashMap<String, Vec<StateTable>> = HashMap::new();
+        let mut saved = Saved::default();
         if let (Some(store), Some(manifest)) = (&store, &manifest) {
             for state in store.load(manifest)? {
-                states.entry(state.operator).or_default().extend(state.tables);
+                saved.tables.entry(state.operator).or_default().extend(state.tables);
             }
+            saved.runs = store.runs(manifest)?;
         }
+        let run_id = format!("{:x}-{:x}", start_of_run(), std::process::id());
+        saved.share = memory_share(&self.settings, spilling(&graph, shards));
+        let local = if saved.share.is_some() || !saved.runs.is_empty() {
+            Some(LocalDir::new(&self.settings, store.as_ref(), &run_id)?)
+        } else {
+            None
+        };
+        saved.local = local.as_ref().map(|local| local.path().to_path_buf());
         let mut assigned: Vec<HashMap<usize, Vec<SplitState>>> = (0..shards).map(|_| HashMap::new()).collect();
         let mut known: HashMap<usize, HashSet<String>> = HashMap::new();
         let mut next_worker = 0;
@@ -202,6 +222,7 @@ impl Job {
             let ids = known.entry(index).or_default();
             for (i, split) in splits.into_iter().enumerate() {
                 ids.insert(split.split.id.clone());
+                saved.places.insert(split_hash(split.partition()), i % width(index));
                 assigned[i % width(index)].entry(index).or_default().push(split);
                 next_worker = i + 1;
             }
@@ -225,21 +246,49 @@ impl Job {
             exit: AtomicBool::new(false),
             discovered: Mutex::new(HashMap::new()),
             metrics,
-            run_id: format!("{:x}-{:x}", start_of_run(), std::process::id()),
+            run_id,
+            durable: store.is_some(),
         });
-        let states = Arc::new(states);
+        let saved = Arc::new(saved);
         let (sender, events) = channel();
         let mut threads = Vec::new();
         let mut workers = Vec::new();
         for (shard, splits) in assigned.into_iter().enumerate() {
-            workers.push(Worker::new(shared.clone(), shard, Start { splits, states: states.clone() }, sender.clone(), checkpoint)?);
+            workers.push(Worker::new(shared.clone(), shard, Start { splits, saved: saved.clone() }, sender.clone(), checkpoint)?);
         }
         for (shard, worker) in workers.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name(format!("worker-{shard}")).spawn(move || worker.run());
             threads.push(thread.map_err(|e| JobError::failed(format!("starting a worker thread: {e}")))?);
         }
-        Ok(Running { shared, threads, events, store, checkpoint, taken: 0, known, next_worker, finished: 0, sinks_told: false })
+        Ok(Running {
+            shared,
+            threads,
+            events,
+            _local: local,
+            store,
+            checkpoint,
+            taken: 0,
+            known,
+            next_worker,
+            finished: 0,
+            sinks_told: false,
+        })
     }
+}
+
+/// How many operators there are that can keep state on disk, one in each shard counted.
+fn spilling(graph: &Graph, shards: usize) -> usize {
+    let width = |node: &Node| match &node.kind {
+        NodeKind::Operator(factory) if factory().is_ok_and(|operator| operator.spills()) => {
+            if node.single {
+                1
+            } else {
+                shards
+            }
+        }
+        _ => 0,
+    };
+    graph.nodes.iter().map(width).sum()
 }
 
 /// The time of a start, ms since 1970: later than that of every earlier start in this process, so that
@@ -426,8 +475,8 @@ impl Running {
             let known = self.known.entry(index).or_default();
             let splits = spec
                 .source
-                .splits(self.shared.shards)
-                .map_err(|e| JobError::failed(format!("table '{}': looking for new files: {e}", spec.table)))?;
+                .discover(self.shared.shards)
+                .map_err(|e| JobError::failed(format!("table '{}': looking for new splits: {e}", spec.table)))?;
             found.extend(splits.into_iter().filter(|s| known.insert(s.id.clone())).map(|s| (index, SplitState::new(s))));
         }
         if !found.is_empty() {

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use tidemill_block::NO_WATERMARK;
+use tidemill_operator::DiskStats;
+use tidemill_operator::call::CallStats;
 
 /// Counts of one node in one worker; updated once a block.
 pub struct NodeMetrics {
@@ -24,6 +26,8 @@ pub struct NodeMetrics {
     pub memory: AtomicU64,
     /// The watermark that reached the node, ms.
     pub watermark: AtomicI64,
+    calls: Mutex<Option<CallStats>>,
+    disk: Mutex<Option<DiskStats>>,
     latency: Mutex<Histogram<u64>>,
 }
 
@@ -40,16 +44,68 @@ impl Default for NodeMetrics {
             entries: AtomicU64::new(0),
             memory: AtomicU64::new(0),
             watermark: AtomicI64::new(NO_WATERMARK),
+            calls: Mutex::new(None),
+            disk: Mutex::new(None),
             latency: Mutex::new(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds")),
         }
     }
 }
 
 impl NodeMetrics {
+    /// Replaces the counts of what was asked outside.
+    pub fn record_calls(&self, stats: CallStats) {
+        *self.calls.lock().expect("no panic while held") = Some(stats);
+    }
+
+    /// Replaces the counts of state on disk.
+    pub fn record_disk(&self, stats: DiskStats) {
+        *self.disk.lock().expect("no panic while held") = Some(stats);
+    }
+
     /// Records that `rows` rows took `ns` from their arrival to here.
     pub fn record_latency(&self, ns: u64, rows: u64) {
         let _ = self.latency.lock().expect("no panic while held").record_n(ns.clamp(1, LATENCY_NS_MAX), rows);
     }
+}
+
+/// What a node asked outside, summed over its workers.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct CallSummary {
+    /// Calls under way.
+    pub in_flight: u64,
+    /// Calls that may be under way at once.
+    pub limit: u64,
+    /// Calls made, further attempts included.
+    pub calls: u64,
+    /// Further attempts.
+    pub retries: u64,
+    /// Calls that failed for good or took too long.
+    pub failures: u64,
+    /// Rows that asked for a key.
+    pub asked: u64,
+    /// Of them those that a cache or a call that was under way already answered.
+    pub hits: u64,
+}
+
+/// What a node keeps on disk, summed over its workers.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
+pub struct DiskSummary {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Keys read back.
+    pub reads: u64,
+    /// Keys written, those of checkpoints too.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written, again by compaction too.
+    pub written_bytes: u64,
+    /// Rows whose key was in memory.
+    pub hits: u64,
+    /// Rows whose key had to be read.
+    pub misses: u64,
+    /// The share of hits: 0 to 1. Rows of new keys are neither.
+    pub hit_rate: f64,
 }
 
 /// A node of a job summed over its workers.
@@ -69,6 +125,12 @@ pub struct NodeSummary {
     pub state_entries: u64,
     /// Bytes of state at the end.
     pub state_bytes: u64,
+    /// What of its state is on disk, if any is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSummary>,
+    /// What it asked outside, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<CallSummary>,
 }
 
 /// What a job did, as `--metrics` writes it.
@@ -175,7 +237,41 @@ pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) ->
         late_rows: sum(|m| &m.late_rows),
         state_entries: sum(|m| &m.entries),
         state_bytes: sum(|m| &m.memory),
+        disk: disk(parts),
+        calls: calls(parts),
     }
+}
+
+/// Sums what is on disk over workers; `None` if nothing is.
+fn disk(parts: &[std::sync::Arc<NodeMetrics>]) -> Option<DiskSummary> {
+    let stats: Vec<DiskStats> = parts.iter().filter_map(|p| *p.disk.lock().expect("no panic while held")).collect();
+    let sum = |f: fn(&DiskStats) -> u64| stats.iter().map(f).sum::<u64>();
+    let (hits, misses) = (sum(|s| s.hits), sum(|s| s.misses));
+    (!stats.is_empty()).then(|| DiskSummary {
+        bytes: sum(|s| s.bytes),
+        reads: sum(|s| s.reads),
+        writes: sum(|s| s.writes),
+        read_bytes: sum(|s| s.read_bytes),
+        written_bytes: sum(|s| s.written_bytes),
+        hits,
+        misses,
+        hit_rate: if hits + misses == 0 { 1.0 } else { hits as f64 / (hits + misses) as f64 },
+    })
+}
+
+/// Sums what was asked outside over workers; `None` if none of them asks.
+fn calls(parts: &[std::sync::Arc<NodeMetrics>]) -> Option<CallSummary> {
+    let stats: Vec<CallStats> = parts.iter().filter_map(|p| *p.calls.lock().expect("no panic while held")).collect();
+    let sum = |f: fn(&CallStats) -> u64| stats.iter().map(f).sum();
+    (!stats.is_empty()).then(|| CallSummary {
+        in_flight: sum(|s| s.in_flight),
+        limit: sum(|s| s.limit),
+        calls: sum(|s| s.calls),
+        retries: sum(|s| s.retries),
+        failures: sum(|s| s.failures),
+        asked: sum(|s| s.asked),
+        hits: sum(|s| s.hits),
+    })
 }
 
 /// Percentiles over all the given sinks.

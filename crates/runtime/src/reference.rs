@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use tidemill_connect::registry;
+use tidemill_connect::{LookupOptions, registry};
+use tidemill_format::avro::AvroFileOptions;
 use tidemill_format::csv::CsvOptions;
-use tidemill_format::json::JsonOptions;
+use tidemill_format::json::{CanalJsonOptions, DebeziumJsonOptions, JsonOptions, MaxwellJsonOptions};
+use tidemill_format::message::{AvroOptions, ConfluentOptions, RawFormatOptions};
 use tidemill_format::options::{OptionSet, OptionSpec};
 use tidemill_format::parquet::ParquetOptions;
 use tidemill_plan::Table;
@@ -41,9 +43,10 @@ pub fn page() -> String {
     section(&mut out, "Settings (`SET 'key' = 'value'`)", "For the whole job.", &Settings::reference());
     section(&mut out, "Every table", "`WITH ('connector' = '…', …)`.", &common_specs());
     for connector in registry::all() {
-        let directions = match (connector.source.is_some(), connector.sink.is_some()) {
-            (true, true) => "source and sink",
-            (true, false) => "source",
+        let directions = match (connector.source.is_some(), connector.sink.is_some(), connector.lookup.is_some()) {
+            (true, true, true) => "source, sink, lookup",
+            (true, true, false) => "source and sink",
+            (true, false, _) => "source",
             _ => "sink",
         };
         let format = if connector.takes_format { " The options of its format follow its own." } else { "" };
@@ -54,9 +57,49 @@ pub fn page() -> String {
             &(connector.specs)(),
         );
     }
+    section(
+        &mut out,
+        "Functions of processes (`CREATE FUNCTION … LANGUAGE PROCESS … WITH (…)`)",
+        "What the process reads and writes: [functions](functions.md).",
+        &crate::process::FunctionOptions::reference(),
+    );
     section(&mut out, "Format `csv`", "Text with delimiters; values have Flink's text forms.", &CsvOptions::specs());
+    section(
+        &mut out,
+        "Tables that are looked up",
+        "`JOIN t FOR SYSTEM_TIME AS OF o.pt`, see lookups.md; of use with the connectors `filesystem` and `http`.",
+        &LookupOptions::specs(),
+    );
     section(&mut out, "Format `json`", "One JSON object a line.", &JsonOptions::specs());
     section(&mut out, "Format `parquet`", "Columns are found by name.", &ParquetOptions::specs());
+    section(&mut out, "Format `avro` in files", "Object container files; columns are found by name.", &AvroFileOptions::specs());
+    section(
+        &mut out,
+        "Format `avro` in messages",
+        "An Avro record a message, of the schema that Flink derives from the table's columns.",
+        &AvroOptions::specs(),
+    );
+    section(
+        &mut out,
+        "Format `avro-confluent` (messages)",
+        "An Avro record behind the id of its schema, which a schema registry keeps. Fields are found by name.",
+        &ConfluentOptions::specs(),
+    );
+    section(
+        &mut out,
+        "Format `raw` (messages)",
+        "A message is the value of the table's only column: STRING, BYTES, BOOLEAN or a number. A null value is NULL.",
+        &RawFormatOptions::specs(),
+    );
+    section(
+        &mut out,
+        "Format `debezium-json`",
+        "Changes of a table as Debezium writes them, one a line or a message; the table read is updated. Written, `+I` and `+U` \
+         are inserts, `-U` and `-D` deletions.",
+        &DebeziumJsonOptions::specs(),
+    );
+    section(&mut out, "Format `canal-json`", "As `debezium-json`, in Canal's form.", &CanalJsonOptions::specs());
+    section(&mut out, "Format `maxwell-json`", "As `debezium-json`, in Maxwell's form.", &MaxwellJsonOptions::specs());
     out.push_str(
         "\n## Functions\n\nDataFusion's functions under Flink's names where they agree, and these:\n\n| function | meaning |\n|---|---|\n",
     );
@@ -72,8 +115,10 @@ pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     if let Some(connector) = table.options.get("connector").and_then(|name| registry::find(name).ok()) {
         specs.extend((connector.specs)());
     }
+    specs.extend(LookupOptions::specs());
     specs.extend(CsvOptions::specs());
     specs.extend(JsonOptions::specs());
     specs.extend(ParquetOptions::specs());
+    specs.extend(AvroFileOptions::specs());
     table.options.keys().filter(|k| specs.iter().any(|s| s.name == k.as_str() && !s.flink)).cloned().collect()
 }

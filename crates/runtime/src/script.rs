@@ -6,13 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datafusion_expr::LogicalPlan;
-use tidemill_plan::Table;
+use tidemill_operator::process::ProcessFactory;
 use tidemill_plan::catalog::RawTable;
+use tidemill_plan::process::{Body, Columns, Kind};
+use tidemill_plan::{LookupJoinNode, Table};
 use tidemill_sql::session::{InsertPlan, Outcome};
 use tidemill_sql::{Session, SqlError};
 
 use crate::batch::BatchRunner;
-use crate::connector::stream_name;
+use crate::connector::{self, stream_name};
 use crate::job::ProgressReport;
 use crate::metrics::Summary;
 use crate::physical::{Graph, Planner, explain};
@@ -42,6 +44,7 @@ impl Script {
     /// A script with the given text; `name` names the job unless the script does.
     pub fn new(name: impl Into<String>, text: impl Into<String>, overrides: BTreeMap<String, String>) -> Self {
         let mut session = Session::new();
+        session.set_lookup_resolver(Arc::new(|table: &Table| connector::lookup(table).map(drop).map_err(|e| e.to_string())));
         overrides.iter().for_each(|(k, v)| session.set(k, v));
         Script { text: text.into(), name: name.into(), session, overrides }
     }
@@ -62,6 +65,16 @@ impl Script {
         let mut settings = Settings::from_map(&map)?;
         settings.name.get_or_insert_with(|| self.name.clone());
         Ok(settings)
+    }
+
+    /// Adds a function of tables in Rust, which the script calls `SELECT * FROM name(TABLE t PARTITION BY k)`.
+    ///
+    /// # Errors
+    /// There is a function of its name.
+    pub fn register_process(&mut self, name: &str, factory: Arc<dyn ProcessFactory>) -> Result<(), JobError> {
+        let columns = factory.clone();
+        let kind = Kind::Table { columns: Columns::Of(Arc::new(move |input: &arrow::datatypes::Schema| columns.columns(input))) };
+        Ok(self.session.register_function(name, kind, Body::Native(Arc::new(factory)))?)
     }
 
     /// Plans every statement. Inserts that follow one another become one job that reads each source
@@ -146,6 +159,7 @@ impl Script {
             ));
         }
         no_overwrite(&inserts)?;
+        settings.apply();
         if let Some(insert) = inserts.iter().find(|i| reads_what_is_written(std::slice::from_ref(i), &inserts)) {
             return Err(SqlError::at(insert.span, "this reads a table that the job itself writes, and its inserts run at the same time")
                 .with_help("put the query between them into a view and let both use it; or serve two jobs")
@@ -174,6 +188,7 @@ impl Script {
         progress: impl FnMut(&ProgressReport),
     ) -> Result<Summary, JobError> {
         let name = settings.name.clone().unwrap_or_default();
+        settings.apply();
         if settings.runtime_mode == RuntimeMode::Batch {
             return BatchRunner::new(settings)?.run(&name, inserts, stop);
         }
@@ -305,13 +320,14 @@ fn reads_what_is_written(inserts: &[InsertPlan], earlier: &[InsertPlan]) -> bool
     let mut found = false;
     for insert in inserts {
         let _ = insert.plan.apply(|node| {
-            if let LogicalPlan::TableScan(scan) = node
-                && let Some(raw) = scan.source.downcast_ref::<RawTable>()
-            {
+            let read = match node {
+                LogicalPlan::TableScan(scan) => scan.source.downcast_ref::<RawTable>().map(|raw| &raw.table),
+                LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref::<LookupJoinNode>().map(|join| &join.table),
+                _ => None,
+            };
+            if let Some(table) = read {
                 let path = |t: &Table| t.options.get("path").cloned();
-                found |= earlier
-                    .iter()
-                    .any(|e| e.table.name == raw.table.name || (path(&raw.table).is_some() && path(&e.table) == path(&raw.table)));
+                found |= earlier.iter().any(|e| e.table.name == table.name || (path(table).is_some() && path(&e.table) == path(table)));
             }
             Ok(TreeNodeRecursion::Continue)
         });

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidemill_connect::io::IO_THREADS_MAX;
 use tidemill_format::options::{ByteSize, OptionSet, OptionSpec, OptionValue, RawOptions};
 use tidemill_format::{option_enum, options};
 use tidemill_plan::pattern::{AtBound, Bounds};
@@ -26,6 +27,26 @@ option_enum! {
         Fail = "fail",
         /// The oldest undecided match is given up.
         DropOldest = "drop-oldest",
+    }
+}
+
+option_enum! {
+    /// Whether rows of the same time are in each other's frames.
+    pub enum OverTies {
+        /// All of them are, as SQL has it.
+        Together = "together",
+        /// Those are that came before.
+        ByArrival = "by-arrival",
+    }
+}
+
+option_enum! {
+    /// Where state is kept.
+    pub enum StateBackend {
+        /// In memory until its share is used, then on disk as well.
+        Auto = "auto",
+        /// In memory only.
+        Memory = "memory",
     }
 }
 
@@ -99,6 +120,8 @@ impl OptionValue for Parallelism {
 
 /// The least memory limit, bytes: about what the program takes by itself.
 const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
+/// The most of the memory limit that state may use: blocks, buffers and the program need the rest.
+const MEMORY_SHARE_MAX: f64 = 0.9;
 /// The least time between checkpoints: with less a job would do nothing else.
 const CHECKPOINT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
@@ -109,6 +132,9 @@ options! {
         flink "execution.runtime-mode" => runtime_mode: RuntimeMode = RuntimeMode::Streaming;
         /// Shards a job runs in; by default the processors of the machine.
         flink "parallelism.default" => parallelism: Option<Parallelism>;
+        /// Threads that move bytes for network clients (Flight, HTTP, WebSocket, lookups); by default up to
+        /// two. They are shared by all jobs of the process: what the first says that uses them counts.
+        ours "io.threads" => io_threads: Option<usize>;
         /// Time between checkpoints. Without a state directory this is how often finished output of
         /// an endless job becomes visible.
         flink "execution.checkpointing.interval" => checkpoint_interval: Duration = Duration::from_secs(10);
@@ -146,6 +172,22 @@ options! {
         /// Memory for the whole process; the job fails with a list of what holds how much rather than
         /// grow beyond it.
         ours "memory.limit" => memory: Option<ByteSize>;
+        /// `auto` keeps the state of running GROUP BY, DISTINCT and deduplication in memory until its share of
+        /// the memory limit is used, then on disk as well; without a limit in memory. With `memory` the job
+        /// fails at the limit. Other state is always in memory.
+        ours "state.backend" => state_backend: StateBackend = StateBackend::Auto;
+        /// The share of the memory limit that state which can go to the disk may use, all operators and shards
+        /// together: more than 0, at most 0.9.
+        ours "state.memory-share" => memory_share: f64 = 0.5;
+        /// A directory for state on disk while the job runs; by default in the state directory, without one
+        /// among the system's temporary files. Checkpoints are links if it is on the state directory's file
+        /// system, and copies otherwise.
+        ours "state.local-dir" => local_dir: Option<String>;
+        /// What an OVER with RANGE, or with no frame, makes of rows of the same time as the current one.
+        /// `together`: all of them are in its frame, as SQL has it, so it is answered when time has gone on.
+        /// `by-arrival`: those that came before it, as if no two times were the same; a row of one source
+        /// whose watermark is its time column alone is then answered when it comes. Streams only.
+        ours "over.ties" => over_ties: OverTies = OverTies::Together;
         /// How many undecided matches MATCH_RECOGNIZE keeps for a key, and how many rows of such
         /// matches.
         ours "pattern.partial-matches.max" => pattern_partial_matches_max: usize = 10_000usize;
@@ -179,6 +221,23 @@ impl Settings {
         if settings.memory.is_some_and(|m| m < MEMORY_MIN) {
             return too_little("memory.limit", MEMORY_MIN.show());
         }
+        let share_fits = settings.memory_share > 0.0 && settings.memory_share <= MEMORY_SHARE_MAX;
+        if !share_fits {
+            let given = map.get("state.memory-share").map_or("", String::as_str);
+            return Err(JobError::usage(format!(
+                "SET: option 'state.memory-share' = '{given}': expected more than 0 and at most {MEMORY_SHARE_MAX}"
+            )));
+        }
+        if settings.runtime_mode == RuntimeMode::Batch && settings.over_ties != OverTies::Together {
+            return Err(JobError::usage(
+                "SET: option 'over.ties' = 'by-arrival': a batch job knows no order of arrival; leave it out, or write ROWS instead of RANGE",
+            ));
+        }
+        if let Some(given) = settings.io_threads.filter(|n| !(1..=IO_THREADS_MAX).contains(n)) {
+            return Err(JobError::usage(format!(
+                "SET: option 'io.threads' = '{given}': expected a whole number from 1 to {IO_THREADS_MAX}"
+            )));
+        }
         if settings.pattern_partial_matches_max == 0 {
             return too_little("pattern.partial-matches.max", Some("1".to_string()));
         }
@@ -186,6 +245,14 @@ impl Settings {
             return too_little("execution.checkpointing.interval", CHECKPOINT_INTERVAL_MIN.show());
         }
         Ok(settings)
+    }
+
+    /// Tells those parts of the process that all jobs share what these settings say of them. To be done
+    /// before anything is opened.
+    pub fn apply(&self) {
+        if let Some(threads) = self.io_threads {
+            tidemill_connect::io::set_threads(threads);
+        }
     }
 
     /// All settings, for the reference page.

@@ -61,6 +61,9 @@ impl Flight {
     fn info(&self, stream: &Stream) -> Result<FlightInfo, ApiError> {
         let schema = schema_of(stream)?;
         let mut about = json!({"publish": stream.inlet_schema().is_some(), "subscribe": false});
+        if let Some(wanted) = stream.inlet_wanted() {
+            about["wanted"] = json!(*wanted);
+        }
         if let Some(outlet) = stream.outlet_info() {
             about["subscribe"] = true.into();
             about["updating"] = outlet.updating.into();

@@ -141,13 +141,20 @@ fn jobs(page: &mut Page, state: &AppState) {
         .flat_map(|(job, nodes)| nodes.iter().enumerate().map(move |(i, node)| (job.name.as_str(), i.to_string(), node)))
         .collect();
     type Value = fn(&tidemill_runtime::metrics::NodeReport) -> Option<f64>;
-    let families: [(&str, Kind, &str, Value); 7] = [
+    let families: [(&str, Kind, &str, Value); 14] = [
         ("node_rows_total", Kind::Counter, "Rows read, taken in or written since the job's start.", |n| Some(n.counts.rows as f64)),
         ("node_bytes_total", Kind::Counter, "Bytes read or written since the job's start.", |n| Some(n.counts.bytes as f64)),
         ("node_bad_rows_total", Kind::Counter, "Records that could not be read.", |n| Some(n.counts.bad_rows as f64)),
         ("node_late_rows_total", Kind::Counter, "Rows dropped as late.", |n| Some(n.counts.late_rows as f64)),
         ("node_state_entries", Kind::Gauge, "Keys or rows in state.", |n| Some(n.counts.state_entries as f64)),
-        ("node_state_bytes", Kind::Gauge, "Bytes of state.", |n| Some(n.counts.state_bytes as f64)),
+        ("node_state_bytes", Kind::Gauge, "Bytes of state in memory.", |n| Some(n.counts.state_bytes as f64)),
+        ("node_state_disk_bytes", Kind::Gauge, "Bytes of state on disk.", |n| n.counts.disk.map(|d| d.bytes as f64)),
+        ("node_state_reads_total", Kind::Counter, "Keys read from the disk.", |n| n.counts.disk.map(|d| d.reads as f64)),
+        ("node_state_writes_total", Kind::Counter, "Keys written to the disk.", |n| n.counts.disk.map(|d| d.writes as f64)),
+        ("node_state_read_bytes_total", Kind::Counter, "Bytes of state read.", |n| n.counts.disk.map(|d| d.read_bytes as f64)),
+        ("node_state_written_bytes_total", Kind::Counter, "Bytes of state written.", |n| n.counts.disk.map(|d| d.written_bytes as f64)),
+        ("node_state_hits_total", Kind::Counter, "Rows whose key was in memory.", |n| n.counts.disk.map(|d| d.hits as f64)),
+        ("node_state_misses_total", Kind::Counter, "Rows whose key had to be read.", |n| n.counts.disk.map(|d| d.misses as f64)),
         ("node_watermark_seconds", Kind::Gauge, "Lowest watermark, since 1970.", |n| n.watermark.map(|ms| ms as f64 / 1e3)),
     ];
     for (name, kind, help, value) in families {

@@ -53,6 +53,15 @@ pub enum StatementKind {
         /// Its name.
         name: ObjectName,
     },
+    /// `CREATE FUNCTION … LANGUAGE PROCESS`.
+    CreateFunction(Box<CreateFunction>),
+    /// `DROP [TEMPORARY] FUNCTION [IF EXISTS] name`.
+    DropFunction {
+        /// Nothing happens if there is none.
+        if_exists: bool,
+        /// Its name.
+        name: ObjectName,
+    },
     /// `INSERT INTO|OVERWRITE`.
     Insert(Insert),
     /// Several inserts that run as one job: `EXECUTE STATEMENT SET BEGIN … END` or
@@ -340,6 +349,8 @@ pub enum HintKind {
     Options(BTreeMap<String, String>),
     /// `STATE_TTL('alias'='1d', …)`.
     StateTtl(BTreeMap<String, String>),
+    /// `LOOKUP('table'='alias', …)`: how a lookup join asks.
+    Lookup(BTreeMap<String, String>),
     /// Any other, in upper case.
     Other(String),
 }
@@ -408,4 +419,49 @@ pub struct WindowIntervals {
     pub gap: Option<Expr>,
     /// The shift of all windows against the epoch: all but SESSION, optional.
     pub offset: Option<Expr>,
+}
+
+/// `CREATE [TEMPORARY] FUNCTION [IF NOT EXISTS] name [(a TYPE, …)] RETURNS … LANGUAGE PROCESS AS 'command' [WITH (…)]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateFunction {
+    /// Written `TEMPORARY`.
+    pub temporary: bool,
+    /// Nothing happens if the function is there.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: ObjectName,
+    /// Names and types of its arguments; empty for a function of tables.
+    pub parameters: Vec<(Ident, DataType)>,
+    /// What it gives.
+    pub returns: FunctionReturns,
+    /// The program and its arguments.
+    pub command: String,
+    /// `WITH (…)`, in order, no key twice.
+    pub options: Vec<TableOption>,
+}
+
+/// What a function gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FunctionReturns {
+    /// `RETURNS type`: a value for each row.
+    Value(DataType),
+    /// `RETURNS TABLE (a TYPE, …)`: rows for the rows of a table.
+    Table(Vec<(Ident, DataType)>),
+}
+
+/// A call of a function of tables in `FROM`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableCall {
+    /// The function.
+    pub name: ObjectName,
+    /// The rows that it gets.
+    pub input: TableArg,
+    /// The keys by which they are divided.
+    pub partition_by: Vec<Ident>,
+    /// `on_time => DESCRIPTOR(column)`: the event time by which they are brought in order.
+    pub on_time: Option<Ident>,
+    /// `uid => '…'`: names its state.
+    pub uid: Option<String>,
+    /// The call.
+    pub span: Option<Span>,
 }

@@ -16,4 +16,4 @@ pub mod types;
 
 pub use diagnostic::{LineIndex, Span, SqlError};
 pub use parse::{parse_script, window_call};
-pub use session::{Described, FileResolver, InsertPlan, Outcome, Session};
+pub use session::{Described, FileResolver, InsertPlan, LookupResolver, Outcome, Session};

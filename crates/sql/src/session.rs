@@ -10,13 +10,14 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_expr::LogicalPlan;
 use tidemill_plan::Table;
 use tidemill_plan::function::SessionSettings;
+use tidemill_plan::process::{Body, Kind};
 
 use crate::ast::{CopySource, OnConflict, Statement, StatementKind};
 use crate::diagnostic::{Span, SqlError};
-use crate::query::catalog::{Catalog, Relation, TableText, View};
+use crate::query::catalog::{Catalog, Relation, TableText, View, plain_name};
 use crate::query::functions::Functions;
 use crate::query::hints::Hints;
-use crate::query::{Planner, config, create, insert, show};
+use crate::query::{Planner, config, create, insert, process, show};
 
 /// The setting that says in which time zone TIMESTAMP_LTZ is shown and read.
 pub const LOCAL_TIME_ZONE: &str = "table.local-time-zone";
@@ -24,6 +25,10 @@ pub const LOCAL_TIME_ZONE: &str = "table.local-time-zone";
 /// Makes a table of a file that a query names: gets the text between the quotes, may read the file to
 /// find its columns. The error is one sentence without full stop.
 pub type FileResolver = Arc<dyn Fn(&str) -> Result<Table, String> + Send + Sync>;
+
+/// Says whether a table can be looked up (`FOR SYSTEM_TIME AS OF` a processing time). The error is one
+/// sentence without full stop.
+pub type LookupResolver = Arc<dyn Fn(&Table) -> Result<(), String> + Send + Sync>;
 
 /// An insert, ready to be optimised and run.
 #[derive(Clone, Debug)]
@@ -97,6 +102,7 @@ pub struct Session {
     pub(crate) functions: Arc<Functions>,
     pub(crate) config: Arc<ConfigOptions>,
     pub(crate) files: Option<FileResolver>,
+    pub(crate) lookups: Option<LookupResolver>,
     pub(crate) script: Arc<str>,
     settings: BTreeMap<String, String>,
 }
@@ -115,6 +121,7 @@ impl Session {
             functions: Arc::new(Functions::new(&SessionSettings::default())),
             config: Arc::new(config()),
             files: None,
+            lookups: None,
             script: Arc::from(""),
             settings: BTreeMap::new(),
         }
@@ -135,7 +142,7 @@ impl Session {
     fn settings_changed(&mut self) {
         let settings = self.function_settings();
         if settings != *self.functions.settings() {
-            self.functions = Arc::new(Functions::new(&settings));
+            self.functions = Arc::new(Functions::new(&settings).with_user_of(&self.functions));
         }
     }
 
@@ -155,6 +162,12 @@ impl Session {
     /// Called when `FROM` or `COPY` names a file (`'path/*.csv'`); it may do I/O.
     pub fn set_file_resolver(&mut self, resolver: FileResolver) {
         self.files = Some(resolver);
+    }
+
+    /// Called for each table that a lookup join asks, so that a mistake points at the text. Without it
+    /// every table is taken for one that can be looked up.
+    pub fn set_lookup_resolver(&mut self, resolver: LookupResolver) {
+        self.lookups = Some(resolver);
     }
 
     /// Reads a script and keeps its text, so that errors of [`Session::execute`] can point at it.
@@ -180,6 +193,14 @@ impl Session {
         let name = table.name.clone();
         let relation = Relation::Table { table: Arc::new(table), text: Arc::new(TableText::default()) };
         Arc::make_mut(&mut self.catalog).add(&name, relation)
+    }
+
+    /// Adds a function that the embedding program has.
+    ///
+    /// # Errors
+    /// There is one of its name.
+    pub fn register_function(&mut self, name: &str, kind: Kind, body: Body) -> Result<(), SqlError> {
+        Arc::make_mut(&mut self.functions).declare(name, kind, body)
     }
 
     /// A declared table, by its exact name.
@@ -280,6 +301,21 @@ impl Session {
                 let lines = crate::LineIndex::new(&self.script);
                 let dropped = self.catalog.droppable(name, *if_exists, true, &lines)?;
                 dropped.into_iter().for_each(|name| Arc::make_mut(&mut self.catalog).remove(&name));
+                Outcome::Done
+            }
+            StatementKind::CreateFunction(function) => {
+                let planner = self.planner(hints);
+                process::create(&mut self.functions, &planner, function)?;
+                Outcome::Done
+            }
+            StatementKind::DropFunction { if_exists, name } => {
+                let lines = crate::LineIndex::new(&self.script);
+                let plain = plain_name(name, &lines)?;
+                if !Arc::make_mut(&mut self.functions).remove(&plain) && !if_exists {
+                    return Err(SqlError::new(format!("there is no function {plain} that CREATE FUNCTION has made"))
+                        .or_at(lines.span(sqlparser::ast::Spanned::span(name)))
+                        .with_help("DROP FUNCTION IF EXISTS says nothing if there is none; built-in functions stay"));
+                }
                 Outcome::Done
             }
             StatementKind::Insert(insert) => Outcome::Inserts(vec![insert::plan_insert(&self.planner(hints), insert)?]),

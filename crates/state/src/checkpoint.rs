@@ -3,14 +3,21 @@
 //! ```text
 //! state-dir/
 //!   LOCK                 held while a job runs
+//!   VERSION              of the layout
+//!   local/               state that left memory, of the job that runs; nothing in it outlives it
 //!   chk-7/               the newest complete checkpoint; older ones are removed
 //!     manifest.json      splits, committables, and the files with their checksums
 //!     0.state 1.state    one file a worker: pieces of tables, each a header line and an Arrow IPC stream
+//!     group…-….run       files of state that left memory ([`crate::disk`]): hard links
 //! ```
 //!
 //! A checkpoint is written as `chk-7.tmp`, synchronised, and renamed, so one that is there under
-//! its own name is whole.
+//! its own name is whole. The files of state that left memory never change, so a checkpoint costs a link for
+//! each, and only those that are new are bytes on their way to the disk. They are not read at a restart:
+//! their size is compared here, what stands at their ends by the store that opens them, and each page when
+//! it is read.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,9 +30,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::StateTable;
 use crate::checksum::Checksum;
+use crate::lock::DirLock;
+use crate::runs::{StateRuns, link};
 
-/// The version of the layout; a directory of another version is refused.
-const VERSION: u32 = 2;
+/// The version of the layout; a directory of a later one is refused.
+const VERSION: u32 = 3;
+/// The oldest version that can be read: 2 had no files of state that left memory.
+const VERSION_OLDEST: u32 = 2;
 
 /// Rows of a piece: few enough that a piece stays in the cache between encoding and writing, and that no
 /// second copy of the whole state is ever in memory.
@@ -41,6 +52,8 @@ pub struct OperatorState {
     pub operator: String,
     /// Its tables.
     pub tables: Vec<StateTable>,
+    /// Files of state that left memory; they stay where they are until the next checkpoint.
+    pub runs: Vec<StateRuns>,
 }
 
 /// Everything about a checkpoint but the operators' state.
@@ -53,11 +66,14 @@ pub struct Manifest {
     /// Whether the job had read all of its input and written all of its output.
     pub finished: bool,
     /// For each source (by state id) its splits, as the runtime encodes them.
-    pub sources: std::collections::BTreeMap<String, Vec<serde_json::Value>>,
+    pub sources: BTreeMap<String, Vec<serde_json::Value>>,
     /// For each sink (by state id) what is to be committed.
-    pub sinks: std::collections::BTreeMap<String, Vec<serde_json::Value>>,
-    /// The files with their checksums.
+    pub sinks: BTreeMap<String, Vec<serde_json::Value>>,
+    /// The files of tables with their checksums.
     pub files: Vec<(String, u64)>,
+    /// For each operator (by state id) its files of state that left memory; paths are those in the checkpoint.
+    #[serde(default)]
+    pub runs: BTreeMap<String, Vec<StateRuns>>,
 }
 
 /// What went wrong with a state directory; the message is complete.
@@ -76,11 +92,15 @@ fn failed(doing: &str, path: &Path, why: impl std::fmt::Display) -> CheckpointEr
     CheckpointError(format!("{doing} '{}': {why}", path.display()))
 }
 
+fn another_version(version: u32) -> String {
+    format!("it was written by another version (layout {version}, this one reads {VERSION_OLDEST} to {VERSION}); {BEGIN_ANEW}")
+}
+
 /// A state directory, locked by this process.
 #[derive(Debug)]
 pub struct CheckpointStore {
     dir: PathBuf,
-    _lock: File,
+    _lock: DirLock,
 }
 
 impl CheckpointStore {
@@ -89,16 +109,15 @@ impl CheckpointStore {
     /// # Errors
     /// The directory cannot be made or is in use by another process.
     pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
-        fs::create_dir_all(dir).map_err(|e| failed("creating the state directory", dir, e))?;
-        let path = dir.join("LOCK");
-        let lock = File::create(&path).map_err(|e| failed("creating", &path, e))?;
-        lock.try_lock().map_err(|_| {
-            failed(
-                "locking the state directory",
-                dir,
-                "another process is using it; stop that job, or give this one a --state-dir of its own",
-            )
-        })?;
+        let lock = DirLock::take(dir).map_err(|e| CheckpointError(e.to_string()))?;
+        let path = dir.join("VERSION");
+        let written = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        if let Some(newer) = written.filter(|version| *version > VERSION) {
+            return Err(failed("opening the state directory", dir, another_version(newer)));
+        }
+        if written != Some(VERSION) {
+            fs::write(&path, format!("{VERSION}\n")).map_err(|e| failed("writing", &path, e))?;
+        }
         Ok(CheckpointStore { dir: dir.to_path_buf(), _lock: lock })
     }
 
@@ -123,12 +142,8 @@ impl CheckpointStore {
         let text = fs::read_to_string(&path).map_err(|e| failed("reading the checkpoint", &path, format!("{e}; {BEGIN_ANEW}")))?;
         let manifest: Manifest = serde_json::from_str(&text)
             .map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged ({e}); {BEGIN_ANEW}")))?;
-        if manifest.version != VERSION {
-            return Err(failed(
-                "reading the checkpoint",
-                &path,
-                format!("it was written by another version (layout {}, this one reads {VERSION}); {BEGIN_ANEW}", manifest.version),
-            ));
+        if !(VERSION_OLDEST..=VERSION).contains(&manifest.version) {
+            return Err(failed("reading the checkpoint", &path, another_version(manifest.version)));
         }
         Ok(Some(manifest))
     }
@@ -152,6 +167,37 @@ impl CheckpointStore {
         Ok(states)
     }
 
+    /// For each operator (by state id) the files of state that left memory, with their paths.
+    ///
+    /// # Errors
+    /// A file that is missing or has another size.
+    pub fn runs(&self, manifest: &Manifest) -> Result<BTreeMap<String, Vec<StateRuns>>, CheckpointError> {
+        let dir = self.dir.join(format!("chk-{}", manifest.id));
+        let mut all = manifest.runs.clone();
+        for file in all.values_mut().flatten().flat_map(|runs| &mut runs.files) {
+            file.path = dir.join(&file.name);
+            let damaged = |why: String| failed("restoring the state file", &file.path, format!("{why}; {BEGIN_ANEW}"));
+            let found = fs::metadata(&file.path).map_err(|e| damaged(e.to_string()))?.len();
+            if found != file.bytes {
+                return Err(damaged(format!("it has {found} bytes, and {} by the manifest", file.bytes)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where a job may keep state that left memory: on the file system of the checkpoints, so that these are
+    /// links. Empty, and the caller's while it holds the store.
+    ///
+    /// # Errors
+    /// What an earlier job left there cannot be removed.
+    pub fn local(&self) -> Result<PathBuf, CheckpointError> {
+        let path = self.dir.join("local");
+        match fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("removing old state in", &path, e)),
+            _ => Ok(path),
+        }
+    }
+
     /// Writes a checkpoint: `workers[i]` is the state of worker `i`. When it returns, the
     /// checkpoint is safe and the older ones are gone.
     ///
@@ -159,6 +205,8 @@ impl CheckpointStore {
     /// What could not be written; the older checkpoint stays valid.
     pub fn write(&self, mut manifest: Manifest, workers: &[Vec<OperatorState>]) -> Result<u64, CheckpointError> {
         let temporary = self.dir.join(format!("chk-{}.tmp", manifest.id));
+        // What it has already need not be made safe, or even copied, again.
+        let before = self.list(false)?.pop().map(|(_, path)| path);
         let write = || -> Result<u64, std::io::Error> {
             if temporary.exists() {
                 fs::remove_dir_all(&temporary)?;
@@ -176,10 +224,29 @@ impl CheckpointStore {
                 total += file.bytes;
                 manifest.files.push((name, file.checksum.finish()));
             }
+            let before = before.as_deref();
+            for state in workers.iter().flatten().filter(|state| !state.runs.is_empty()) {
+                let mut runs = state.runs.clone();
+                for file in runs.iter_mut().flat_map(|runs| &mut runs.files) {
+                    let target = temporary.join(&file.name);
+                    // Shards may share a file of a former one.
+                    if !target.exists() {
+                        let known = before.map(|dir| dir.join(&file.name)).filter(|path| path.exists());
+                        link(known.as_ref().unwrap_or(&file.path), &target)?;
+                        if known.is_none() {
+                            File::open(&target)?.sync_all()?;
+                            total += file.bytes;
+                        }
+                    }
+                    file.path = PathBuf::from(&file.name);
+                }
+                manifest.runs.entry(state.operator.clone()).or_default().extend(runs);
+            }
             manifest.version = VERSION;
             let mut file = File::create(temporary.join("manifest.json"))?;
             file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
             file.sync_all()?;
+            File::open(&temporary)?.sync_all()?;
             fs::rename(&temporary, self.dir.join(format!("chk-{}", manifest.id)))?;
             File::open(&self.dir)?.sync_all()?;
             Ok(total)
@@ -291,7 +358,7 @@ fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn s
         let table = StateTable { name: header.table, batch: whole };
         match states.last_mut().filter(|s| s.operator == header.operator) {
             Some(state) => state.tables.push(table),
-            None => states.push(OperatorState { operator: header.operator, tables: vec![table] }),
+            None => states.push(OperatorState { operator: header.operator, tables: vec![table], runs: Vec::new() }),
         }
     }
     Ok(())
@@ -300,7 +367,9 @@ fn decode(bytes: &[u8], states: &mut Vec<OperatorState>) -> Result<(), Box<dyn s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::StateFile;
     use crate::hash;
+    use crate::runs::HashRange;
     use arrow::array::{ArrayRef, Int64Array};
     use std::sync::Arc;
 
@@ -313,7 +382,7 @@ mod tests {
     fn state(values: Vec<i64>) -> Vec<OperatorState> {
         let hashes = values.iter().map(|v| hash::mix(*v as u64)).collect();
         let table = StateTable::keyed("sums", hashes, vec![Arc::new(Int64Array::from(values)) as ArrayRef]).unwrap();
-        vec![OperatorState { operator: "agg".into(), tables: vec![table] }]
+        vec![OperatorState { operator: "agg".into(), tables: vec![table], runs: Vec::new() }]
     }
 
     #[test]
@@ -368,12 +437,58 @@ mod tests {
         let error = store.load(&store.latest().unwrap().unwrap()).unwrap_err().to_string();
         assert!(error.contains("0.state") && error.contains("checksum") && error.contains("--fresh"), "{error}");
         let manifest = dir.join("chk-1/manifest.json");
-        let other_version = fs::read_to_string(&manifest).unwrap().replace("\"version\": 2", "\"version\": 9");
+        let other_version = fs::read_to_string(&manifest).unwrap().replace("\"version\": 3", "\"version\": 9");
         for (content, why) in [("", "damaged"), ("{\"version\"", "damaged"), (other_version.as_str(), "another version (layout 9")] {
             fs::write(&manifest, content).unwrap();
             let error = store.latest().unwrap_err().to_string();
             assert!(error.contains("chk-1/manifest.json") && error.contains(why) && error.contains("--fresh"), "{error}");
         }
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Files are linked, found again, dropped with the last checkpoint that names them, and missed by name.
+    #[test]
+    fn files_of_state_are_linked() {
+        let dir = dir("links");
+        let store = CheckpointStore::open(&dir).unwrap();
+        let local = store.local().unwrap();
+        fs::create_dir_all(&local).unwrap();
+        let runs = |names: &[&str]| {
+            let file = |name: &&str| {
+                let path = local.join(name);
+                fs::write(&path, format!("rows of {name}")).unwrap();
+                StateFile { path, name: name.to_string(), bytes: 8 + name.len() as u64, checksum: String::new() }
+            };
+            let runs = StateRuns { hashes: HashRange::ALL, files: names.iter().map(file).collect() };
+            vec![OperatorState { operator: "agg".into(), tables: Vec::new(), runs: vec![runs] }]
+        };
+        store.write(Manifest { id: 1, ..Manifest::default() }, &[runs(&["a", "b"])]).unwrap();
+        // Both shards have `b`.
+        store.write(Manifest { id: 2, ..Manifest::default() }, &[runs(&["b"]), runs(&["b", "c"])]).unwrap();
+        let manifest = store.latest().unwrap().unwrap();
+        let found = store.runs(&manifest).unwrap();
+        let files: Vec<&StateFile> = found["agg"].iter().flat_map(|runs| &runs.files).collect();
+        assert_eq!(files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["b", "b", "c"]);
+        assert!(files.iter().all(|f| fs::read_to_string(&f.path).unwrap() == format!("rows of {}", f.name)));
+        let path = files[2].path.clone();
+        // A link of the store's file: what is written to it now is not.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "cut").unwrap();
+        let error = store.runs(&manifest).unwrap_err().to_string();
+        assert!(error.contains("chk-2/c") && error.contains("3 bytes, and 9 by the manifest"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let error = store.runs(&manifest).unwrap_err().to_string();
+        assert!(error.contains("chk-2/c") && error.contains("--fresh"), "{error}");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_later_layout_is_refused() {
+        let dir = dir("later");
+        drop(CheckpointStore::open(&dir).unwrap());
+        fs::write(dir.join("VERSION"), "99\n").unwrap();
+        let error = CheckpointStore::open(&dir).unwrap_err().to_string();
+        assert!(error.contains("layout 99"), "{error}");
         fs::remove_dir_all(dir).unwrap();
     }
 

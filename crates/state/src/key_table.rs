@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, StringBuilder};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashTable;
 
+use crate::arena::{Arena, Span};
 use crate::hash;
 use crate::ints::{from_ints, ints, is_int};
 use crate::packed::{self, Packed};
@@ -23,9 +24,6 @@ pub struct Slots {
     /// The hash of each row's key.
     pub hashes: Vec<u64>,
 }
-
-/// Bytes of removed keys that are not worth the work of giving them back.
-const DEAD_BYTES_MIN: usize = 64 << 10;
 
 /// Maps keys to slots: small numbers, given again when a key is removed.
 ///
@@ -47,11 +45,9 @@ enum Store {
         valid: Vec<bool>,
     },
     Bytes {
-        arena: Vec<u8>,
-        places: Vec<(u32, u32)>,
+        arena: Arena,
+        places: Vec<Span>,
         valid: Vec<bool>,
-        /// Bytes in the arena of keys that were removed.
-        dead: usize,
         form: Form,
     },
 }
@@ -70,7 +66,7 @@ impl KeyTable {
     /// # Errors
     /// A type that cannot be a key.
     pub fn new(types: Vec<DataType>) -> Result<Self, ArrowError> {
-        let bytes = |form| Store::Bytes { arena: Vec::new(), places: Vec::new(), valid: Vec::new(), dead: 0, form };
+        let bytes = |form| Store::Bytes { arena: Arena::new(), places: Vec::new(), valid: Vec::new(), form };
         let store = match types.as_slice() {
             [] => Store::Unit,
             [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
@@ -158,7 +154,7 @@ impl KeyTable {
                     slots.push(slot);
                 }
             }
-            Store::Bytes { arena, places, valid, form, .. } => {
+            Store::Bytes { arena, places, valid, form } => {
                 let encoded = match form {
                     Form::Text => Encoded::Text(columns[0].as_string::<i32>()),
                     Form::Packed => Encoded::Packed(Packed::new(columns, rows)?),
@@ -172,23 +168,17 @@ impl KeyTable {
                         Encoded::Rows(rows) => (rows.row(row).data(), true),
                     };
                     let hash = hashes[row];
-                    let at = |s: u32| {
-                        let (start, len) = places[s as usize];
-                        &arena[start as usize..start as usize + len as usize]
-                    };
-                    let found = index.find(hash, |s| at(*s) == key && valid[*s as usize] == is_valid).copied();
+                    let same = |s: &u32| arena.get(places[*s as usize]) == key && valid[*s as usize] == is_valid;
+                    let found = index.find(hash, same).copied();
                     let slot = match found {
                         Some(slot) => slot,
                         None => {
-                            if arena.len() + key.len() > u32::MAX as usize {
-                                return Err(ArrowError::ComputeError(
-                                    "more than 4 GB of key bytes in one operator; raise the parallelism".into(),
-                                ));
-                            }
+                            let place = arena.push(key).ok_or_else(|| {
+                                ArrowError::ComputeError("more than 1 TB of key bytes in one operator; raise the parallelism".into())
+                            })?;
                             let slot = give(free, known, hash);
-                            put(places, slot, (arena.len() as u32, key.len() as u32));
+                            put(places, slot, place);
                             put(valid, slot, is_valid);
-                            arena.extend_from_slice(key);
                             index.insert_unique(hash, slot, |s| known[*s as usize]);
                             fresh.push(row as u32);
                             slot
@@ -211,33 +201,18 @@ impl KeyTable {
             }
         }
         self.free.push(slot);
-        if let Store::Bytes { arena, places, dead, .. } = &mut self.store {
-            *dead += places[slot as usize].1 as usize;
-            if self.index.is_empty() {
-                arena.clear();
-                *dead = 0;
-            } else if *dead > DEAD_BYTES_MIN && *dead > arena.len() / 2 {
-                self.pack();
+        if let Store::Bytes { arena, places, .. } = &mut self.store {
+            // Afterwards the slot has the place of an empty key, which no packing moves.
+            arena.remove(std::mem::take(&mut places[slot as usize]));
+            if arena.is_sparse() {
+                arena.pack(places.iter_mut());
             }
         }
     }
 
-    /// Gives back the bytes of removed keys: keys that come and go must not fill the memory.
-    fn pack(&mut self) {
-        let used = self.slots();
-        let Store::Bytes { arena, places, dead, .. } = &mut self.store else { return };
-        let mut packed = Vec::with_capacity(arena.len() - *dead);
-        for slot in used {
-            let (start, len) = &mut places[slot as usize];
-            let key = &arena[*start as usize..(*start + *len) as usize];
-            *start = packed.len() as u32;
-            packed.extend_from_slice(key);
-        }
-        for slot in &self.free {
-            places[*slot as usize] = (0, 0);
-        }
-        *arena = packed;
-        *dead = 0;
+    /// How many new keys can be entered before anything that is kept by slot must grow.
+    pub fn room(&self) -> usize {
+        self.free.len() + self.hashes.capacity() - self.hashes.len()
     }
 
     /// All slots in use, ascending.
@@ -260,17 +235,20 @@ impl KeyTable {
                 let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
                 Ok(vec![from_ints(&array, &self.types[0])?])
             }
-            Store::Bytes { arena, places, valid, form, .. } => {
-                let key = |s: u32| {
-                    let (start, len) = places[s as usize];
-                    &arena[start as usize..start as usize + len as usize]
-                };
+            Store::Bytes { arena, places, valid, form } => {
+                let key = |s: u32| arena.get(places[s as usize]);
                 match form {
                     Form::Text => {
-                        // SAFETY: the bytes were taken from a string array.
-                        let text = |s: u32| unsafe { std::str::from_utf8_unchecked(key(s)) };
-                        let array: StringArray = slots.iter().map(|s| valid[*s as usize].then(|| text(*s))).collect();
-                        Ok(vec![Arc::new(array)])
+                        let mut texts = StringBuilder::with_capacity(slots.len(), slots.iter().map(|s| key(*s).len()).sum());
+                        for slot in slots {
+                            if valid[*slot as usize] {
+                                // SAFETY: the bytes were taken from a string array.
+                                texts.append_value(unsafe { std::str::from_utf8_unchecked(key(*slot)) });
+                            } else {
+                                texts.append_null();
+                            }
+                        }
+                        Ok(vec![Arc::new(texts.finish())])
                     }
                     Form::Packed => packed::unpack(&self.types, slots.len(), |i| key(slots[i])),
                     Form::Rows(converter) => {
@@ -284,10 +262,16 @@ impl KeyTable {
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
+        let keys = if let Store::Bytes { arena, .. } = &self.store { arena.memory() } else { 0 };
+        self.memory_by_slot() + keys
+    }
+
+    /// The bytes of memory of what is kept by slot, and so doubles when it grows: all but the bytes of keys.
+    pub fn memory_by_slot(&self) -> usize {
         let store = match &self.store {
             Store::Unit => 0,
             Store::Ints { values, valid } => values.capacity() * 8 + valid.capacity(),
-            Store::Bytes { arena, places, valid, .. } => arena.capacity() + places.capacity() * 8 + valid.capacity(),
+            Store::Bytes { places, valid, .. } => places.capacity() * 8 + valid.capacity(),
         };
         store + self.index.allocation_size() + self.hashes.capacity() * 8 + self.free.capacity() * 4
     }

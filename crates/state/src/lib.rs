@@ -5,12 +5,16 @@
 //! read as Arrow, and divided anew among shards by the hash of the key. What does not live here: the
 //! operators, and when checkpoints happen.
 
+mod arena;
 pub mod checkpoint;
 mod checksum;
+pub mod disk;
 pub mod hash;
 pub mod ints;
 mod key_table;
+pub mod lock;
 mod packed;
+pub mod runs;
 mod table;
 
 pub use key_table::{KeyTable, Slots};

@@ -36,6 +36,9 @@ pub enum Command {
     Bench(BenchArgs),
     /// Print the reference of settings, connectors, formats and functions as Markdown.
     Reference,
+    /// A function to try LANGUAGE PROCESS with.
+    #[command(hide = true)]
+    Function { name: String },
     /// Print a completion script: `tidemill completions bash > /etc/bash_completion.d/tidemill`.
     Completions { shell: clap_complete::Shell },
 }
@@ -145,7 +148,8 @@ pub struct AdapterArgs {
     /// options, so that the same command goes on where it stood.
     #[arg(long, value_name = "NAME")]
     pub id: Option<String>,
-    /// Rows in a message, or auto: what is at hand, up to 8,192 rows or 4 MB.
+    /// Rows go out in whole blocks of so many while there are more, as many blocks in a message as are at
+    /// hand; or auto: in any number.
     #[arg(long, value_name = "ROWS|auto")]
     pub block_size: Option<String>,
     /// When a stream is read: keep checkpoints here and go on from the last one.
@@ -181,7 +185,8 @@ pub struct PublishArgs {
     /// input is new.
     #[arg(long, value_name = "NAME")]
     pub id: Option<String>,
-    /// Rows in a message, or auto: what is at hand, up to 8,192 rows or 4 MB.
+    /// Rows go out in whole blocks of so many while there are more, as many blocks in a message as are at
+    /// hand; or auto: in any number.
     #[arg(long, value_name = "ROWS|auto")]
     pub block_size: Option<String>,
     /// Count and pass over records that cannot be read.
@@ -266,7 +271,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "KEY=V1,V2,…")]
     pub vary: Vec<String>,
     /// Serve the job and feed it through an adapter process that reads from this connector, such as
-    /// 'connector=filesystem,path=trades.csv,format=csv'; what both processes cost is added up.
+    /// 'connector=filesystem,path=trades.csv,format=csv'; what both processes cost is added up. The server
+    /// keeps checkpoints if there is a --state-dir, in a directory of its own for each run.
     #[arg(long, value_name = "OPTIONS", requires = "stream")]
     pub adapter: Option<String>,
     /// The stream of the job that the adapter publishes into.

@@ -34,8 +34,11 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     if args.run.job.is_dir() {
         return suite(args, arguments);
     }
-    let adapter =
-        args.adapter.as_ref().zip(args.stream.as_ref()).map(|(from, stream)| Adapter { from: from.clone(), stream: stream.clone() });
+    let adapter = args.adapter.as_ref().zip(args.stream.as_ref()).map(|(from, stream)| Adapter {
+        from: from.clone(),
+        stream: stream.clone(),
+        keeps_state: args.run.state_dir.is_some(),
+    });
     let bench = Bench { job: args.run.job.clone(), arguments, adapter, vary, runs: args.runs, out: args.out.clone() };
     bench
         .run(&mut |line| eprintln!("{line}"))

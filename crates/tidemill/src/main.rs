@@ -6,11 +6,13 @@ mod args;
 mod bench;
 mod define;
 mod files;
+mod function;
 mod run;
 mod serve;
 mod show;
 mod subscribe;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -20,11 +22,21 @@ use args::{Cli, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Whoever reads notices may be gone, which must not end what goes on.
+fn notice(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 fn main() -> ExitCode {
     tidemill_hub::register();
     tidemill_remote::register();
-    // Whoever read them may be gone, which must not end what goes on.
-    tidemill_remote::notices(|text| drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"))));
+    tidemill_remote::notices(notice);
+    tidemill_runtime::process::notices(notice);
+    #[cfg(feature = "kafka")]
+    {
+        tidemill_kafka::register();
+        tidemill_kafka::notices(notice);
+    }
     let cli = Cli::parse();
     // A server outlives those who read its log.
     if !matches!(cli.command, Command::Serve(_)) {
@@ -39,6 +51,7 @@ fn main() -> ExitCode {
         Command::Publish(args) => adapter::publish(&args),
         Command::Subscribe(args) => subscribe::subscribe(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Function { name } => function::function(&name),
         Command::Reference => {
             print!("{}", tidemill_runtime::reference::page());
             Ok(())

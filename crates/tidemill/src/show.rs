@@ -114,6 +114,27 @@ pub fn summary(summary: &Summary, resumable: bool) {
     for node in summary.nodes.iter().filter(|n| n.late_rows > 0) {
         out += &format!("  {:<32} {:>12} rows dropped as late\n", node.name, node.late_rows);
     }
+    for node in &summary.nodes {
+        let Some(disk) = &node.disk else { continue };
+        out += &format!(
+            "  {:<32} {:>12} keys  {} in memory, {} on disk; keys read {}, written {}; {:.1} % of rows found theirs in memory\n",
+            node.name,
+            node.state_entries,
+            bytes(node.state_bytes),
+            bytes(disk.bytes),
+            count(disk.reads),
+            count(disk.writes),
+            disk.hit_rate * 100.0
+        );
+    }
+    for (name, calls) in summary.nodes.iter().filter_map(|n| Some((&n.name, n.calls?))) {
+        let percent = calls.hits as f64 * 100.0 / calls.asked.max(1) as f64;
+        out += &format!("  {name:<32} {:>12} calls, {:.1} % of {} rows answered without one", calls.calls, percent, calls.asked);
+        if calls.retries + calls.failures > 0 {
+            out += &format!(", {} tried again, {} failed", calls.retries, calls.failures);
+        }
+        out.push('\n');
+    }
     out += &format!(
         "  {:.2} s, {} rows/s, CPU {:.2} s user {:.2} s system, peak memory {}\n",
         summary.elapsed_s,

@@ -36,6 +36,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(source),
     sink: None,
+    lookup: None,
 };
 
 option_enum! {
@@ -55,6 +56,9 @@ options! {
         flink "rows-per-second" => rows_per_second: u64 = 10_000u64;
         /// How many rows there are. Without it, and without a sequence that ends, there is no end.
         flink "number-of-rows" => number_of_rows: Option<u64>;
+        /// How many splits the rows are divided among, 1 to 1024, as a topic has partitions; by default one
+        /// for each shard.
+        ours "splits" => splits: Option<usize>;
         /// The same seed gives the same rows.
         ours "seed" => seed: u64 = 42u64;
         /// `fields`: each column as its options say. `trades`: a model of stock trades that fills
@@ -71,6 +75,9 @@ options! {
         ours "trades.disorder" => disorder: Duration = Duration::ZERO;
     }
 }
+
+/// The most splits.
+const SPLITS_LIMIT: usize = 1024;
 
 fn specs() -> Vec<OptionSpec> {
     let field = |name, kind, default: Option<&str>, help, flink| OptionSpec { name, kind, default: default.map(String::from), help, flink };
@@ -99,6 +106,9 @@ fn specs() -> Vec<OptionSpec> {
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let options = DatagenOptions::take(raw)?;
     let owner = raw.owner().to_string();
+    if options.splits.is_some_and(|splits| !(1..=SPLITS_LIMIT).contains(&splits)) {
+        return Err(ConnectError::new(format!("{owner}: option 'splits': expected 1 to {SPLITS_LIMIT}")));
+    }
     let mut fields: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for (key, text) in raw.take_prefixed("fields.") {
         // A column's name may have dots, an attribute has none.
@@ -114,7 +124,7 @@ fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, C
     let rows = columns.iter().map(|c| c.rows).chain([options.number_of_rows]).flatten().min();
     let rate = options.rows_per_second;
     let schedule = (rate > 0).then(|| Arc::new(Steady(rate)) as Arc<dyn Schedule>);
-    Ok(Box::new(Generated { connector: "datagen", columns, rows, schedule }))
+    Ok(Box::new(Generated { connector: "datagen", columns, rows, schedule, splits: options.splits }))
 }
 
 fn start_time(options: &DatagenOptions, owner: &str, unit: TimeUnit) -> Result<Option<i64>, ConnectError> {

@@ -26,6 +26,8 @@ pub struct Generated {
     pub rows: Option<u64>,
     /// When rows are due; `None` for as soon as they are asked for.
     pub schedule: Option<Arc<dyn Schedule>>,
+    /// How many splits there are; `None` for one for each reader.
+    pub splits: Option<usize>,
 }
 
 impl Generated {
@@ -46,7 +48,7 @@ impl Source for Generated {
     }
 
     fn splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        let of = parallelism.max(1) as u64;
+        let of = self.splits.unwrap_or(parallelism).max(1) as u64;
         let chunk = self.chunk_rows(of);
         Ok((0..of).map(|index| Split::new(stripe_id(Stripe { index, of, chunk }))).collect())
     }

@@ -1,5 +1,8 @@
 //! The bytes of one text file: read in place, or by an I/O thread that decompresses, follows a
 //! growing file and hands chunks over. Knows nothing of records.
+//!
+//! A plain file is read in place, when its rows are wanted: the system is asked to fetch what comes next
+//! meanwhile, which a thread could do no better, and rows do not grow old in chunks that were read ahead.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,11 +17,17 @@ use tidemill_format::compression::{self, Compression};
 use crate::{ConnectError, Waker};
 
 /// Bytes that the I/O thread hands over at once.
-pub(super) const CHUNK_BYTES: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks that wait between the I/O thread and the reader at most.
 const CHUNKS_MAX: usize = 8;
-/// Bytes read in place at once: few enough to be still in the cache when the decoder looks at them.
+/// Bytes read in place at once, at most: few enough to be still in the cache when the decoder looks at them.
 const PIECE_BYTES: usize = 256 << 10;
+/// And at least: a call of the system costs as much as copying some KB. What is read beyond what is wanted
+/// only waits, and counts as arrived.
+const PIECE_BYTES_MIN: usize = 32 << 10;
+/// How far ahead of what is read in place the system is asked to fetch: some ms of a fast disk, and as
+/// much as a distant one gives in the time that it takes to answer.
+const AHEAD_BYTES: u64 = 4 << 20;
 /// Stack of an I/O thread: it holds no buffers and calls nothing deep.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -48,7 +57,7 @@ pub(super) struct Plan {
 
 /// A source of bytes that never makes the caller wait for another process.
 pub(super) enum Feed {
-    /// Reads in place: ranges of files, small files.
+    /// Reads in place: plain files and ranges of them.
     Inline(Inline),
     /// A thread reads, not yet started.
     Idle(Box<Plan>, Waker),
@@ -61,7 +70,7 @@ pub(super) enum Feed {
 impl Feed {
     /// Reads `at..end` of a plain file in place; up to its end if `end` is `None`.
     pub fn inline(path: String, file: File, at: u64, end: Option<u64>) -> Self {
-        Feed::Inline(Inline { path, file, at, end, buffer: Vec::new() })
+        Feed::Inline(Inline { path, file, at, end, advised: at, buffer: Vec::new() })
     }
 
     /// Reads on a thread of its own, which begins at the first [`Feed::next`].
@@ -69,18 +78,18 @@ impl Feed {
         Feed::Idle(Box::new(plan), waker)
     }
 
-    /// Pushes the next bytes into the decoder.
+    /// Pushes the next bytes into the decoder, about as many as are `wanted` where that is up to us.
     ///
     /// # Errors
     /// What was being read and why it failed. What came before was handed over.
-    pub fn next(&mut self, decoder: &mut dyn Decoder) -> Result<Fed, ConnectError> {
+    pub fn next(&mut self, decoder: &mut dyn Decoder, wanted: usize) -> Result<Fed, ConnectError> {
         if let Feed::Idle(..) = self
             && let Feed::Idle(plan, waker) = std::mem::replace(self, Feed::Ended)
         {
             *self = Feed::Thread(Thread::start(*plan, waker)?);
         }
         let fed = match self {
-            Feed::Inline(inline) => inline.next(decoder)?,
+            Feed::Inline(inline) => inline.next(decoder, wanted)?,
             Feed::Thread(thread) => thread.next(decoder)?,
             Feed::Idle(..) | Feed::Ended => Fed::End,
         };
@@ -98,22 +107,32 @@ pub(super) struct Inline {
     file: File,
     at: u64,
     end: Option<u64>,
+    /// What the system was asked to fetch ends here.
+    advised: u64,
     buffer: Vec<u8>,
 }
 
 impl Inline {
-    fn next(&mut self, decoder: &mut dyn Decoder) -> Result<Fed, ConnectError> {
+    /// Asks the system to fetch what comes next, unless it was asked already.
+    fn advise(&mut self) {
+        if self.advised >= self.at + AHEAD_BYTES / 2 || self.end.is_some_and(|end| self.advised >= end) {
+            return;
+        }
+        let from = self.advised.max(self.at);
+        self.advised = self.at + AHEAD_BYTES;
+        fetch(&self.file, from, self.advised - from);
+    }
+
+    fn next(&mut self, decoder: &mut dyn Decoder, wanted: usize) -> Result<Fed, ConnectError> {
         let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.at));
         if left == 0 {
             return Ok(Fed::End);
         }
-        let want = match self.end {
-            Some(_) => left.min(PIECE_BYTES as u64) as usize,
-            None => PIECE_BYTES,
-        };
+        let want = left.min(wanted.clamp(PIECE_BYTES_MIN, PIECE_BYTES) as u64) as usize;
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);
         }
+        self.advise();
         let got = loop {
             match self.file.read_at(&mut self.buffer[..want], self.at) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -134,6 +153,21 @@ impl Inline {
         Ok(Fed::Bytes(got, clock::now_ns()))
     }
 }
+
+/// Asks the system to fetch so many bytes of a file from here on, without waiting for them.
+#[cfg(target_os = "linux")]
+fn fetch(file: &File, from: u64, bytes: u64) {
+    use std::os::fd::AsRawFd;
+    if let (Ok(from), Ok(bytes)) = (i64::try_from(from), i64::try_from(bytes)) {
+        // SAFETY: the descriptor is open as long as the file, and no memory is passed. It is advice: whether it
+        // is taken does not matter.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), from, bytes, libc::POSIX_FADV_WILLNEED) };
+    }
+}
+
+/// Elsewhere the system's own guess must do.
+#[cfg(not(target_os = "linux"))]
+fn fetch(_file: &File, _from: u64, _bytes: u64) {}
 
 /// What the I/O thread sends.
 enum Message {

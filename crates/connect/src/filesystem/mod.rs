@@ -1,9 +1,10 @@
 //! The `filesystem` connector: files, directories and globs as tables, in any format.
 //!
 //! [`path`] finds files, [`source`] makes splits of them, [`ranges`] cuts large ones, [`feed`] and
-//! [`reader`] read text, [`parquet`] reads Parquet; [`sink`] commits part files, [`writer`] writes
+//! [`reader`] read text, [`parquet`] and [`avro`] read what their names say; [`sink`] commits part files, [`writer`] writes
 //! them. What does not live here: other file systems than the local one.
 
+mod avro;
 mod feed;
 mod metadata;
 mod parquet;
@@ -22,24 +23,28 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use tidemill_format::FormatError;
+use tidemill_format::avro::{AvroFileOptions, AvroFileWriter};
 use tidemill_format::compression::Compression;
 use tidemill_format::options::{ByteSize, OptionSet, RawOptions, one_of};
 use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
-use tidemill_format::text::TextFormat;
+use tidemill_format::text::{self, TextFormat};
 
 use self::sink::{FileSink, Rolling};
 use self::source::FileSource;
+use crate::lookup::full::FullTable;
 use crate::registry::Connector;
-use crate::{ConnectError, Sink, Source};
+use crate::{Changelog, ConnectError, LookupOptions, LookupTable, Sink, Source};
 
 /// The connector as the registry knows it.
 pub static CONNECTOR: Connector = Connector {
     name: "filesystem",
-    help: "Reads files, directories and globs, bounded or as they grow; writes directories of part files, exactly once.",
+    help: "Reads files, directories and globs, bounded or as they grow; writes directories of part files, exactly once. Looked up, \
+           files are read whole and kept in memory.",
     specs: FilesystemOptions::specs,
     takes_format: true,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: Some(make_lookup),
 };
 
 tidemill_format::options! {
@@ -49,7 +54,9 @@ tidemill_format::options! {
         /// names do not begin with `.` or `_`) or a glob such as `/data/*.csv`. To write: a directory,
         /// created if missing, used by one job at a time.
         flink "path" => path: String;
-        /// The format: `csv`, `json` or `parquet`.
+        /// The format: `csv`, `json`, `parquet`, `avro` (object container files), or one of changes:
+        /// `debezium-json`, `canal-json`, `maxwell-json`, a change a line; changes of one key must then
+        /// stand in one file.
         flink "format" => format: String;
         /// Makes the source unbounded: how often to look for new files and for lines appended to
         /// uncompressed text files.
@@ -73,18 +80,26 @@ tidemill_format::options! {
 enum FileFormat {
     Text(TextFormat),
     Parquet(ParquetOptions),
+    Avro(AvroFileOptions),
 }
 
 impl FileFormat {
     fn take(name: &str, raw: &mut RawOptions) -> Result<Self, FormatError> {
         match name {
             "parquet" => Ok(FileFormat::Parquet(ParquetOptions::take(raw)?)),
-            "csv" | "json" => Ok(FileFormat::Text(TextFormat::take(name, raw)?)),
+            "avro" => Ok(FileFormat::Avro(AvroFileOptions::take(raw)?)),
+            name if text::NAMES.contains(&name) => Ok(FileFormat::Text(TextFormat::take(name, raw)?)),
             other => {
-                let why = one_of(other, &["csv", "json", "parquet"]);
+                let [csv, json, changes @ ..] = text::NAMES;
+                let why = one_of(other, &[&[csv, json, "parquet", "avro"][..], &changes[..]].concat());
                 Err(FormatError::option(format!("{}: there is no file format '{other}': {why}", raw.owner())))
             }
         }
+    }
+
+    /// Whether rows may be updates and deletions.
+    fn changelog(&self) -> bool {
+        matches!(self, FileFormat::Text(text) if text.changelog())
     }
 }
 
@@ -92,11 +107,16 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
     let mut options = FilesystemOptions::take(raw)?;
     let format = FileFormat::take(&options.format, raw)?;
     options.path = path::local_path(&options.path).map_err(|e| e.at(raw.owner()))?;
-    if matches!(format, FileFormat::Parquet(_)) && options.compression.is_some_and(|c| c != Compression::None) {
-        return Err(ConnectError::new(format!(
-            "{}: Parquet files are compressed inside, not as a whole; leave 'compression' out",
-            raw.owner()
-        )));
+    let inside = match format {
+        FileFormat::Text(_) => None,
+        FileFormat::Parquet(_) => Some("Parquet"),
+        FileFormat::Avro(_) => Some("Avro"),
+    };
+    if let Some(name) = inside
+        && options.compression.is_some_and(|c| c != Compression::None)
+    {
+        let why = format!("{}: {name} files are compressed inside, not as a whole; leave 'compression' out", raw.owner());
+        return Err(ConnectError::new(why));
     }
     Ok((options, format))
 }
@@ -112,6 +132,24 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
         text.decoder(schema, &(0..schema.fields().len()).collect::<Vec<_>>()).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     }
     Ok(Box::new(FileSource { path: options.path, pattern, format, compression: options.compression, monitor: options.monitor_interval }))
+}
+
+/// Files as a lookup table: read whole and kept, whatever 'lookup.cache' says.
+fn make_lookup(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn LookupTable>, ConnectError> {
+    let options = LookupOptions::checked(raw)?;
+    if raw.peek("source.monitor-interval").is_some() {
+        return Err(ConnectError::new(format!(
+            "{}: a table that is looked up is read to its end, so it cannot have 'source.monitor-interval'; \
+             'lookup.full-cache.reload-interval' reads it again and again",
+            raw.owner()
+        )));
+    }
+    let source = make_source(schema, raw)?;
+    if source.changelog() != Changelog::Append {
+        let why = "a table of changes cannot be looked up; look up one of whole rows (csv, json, parquet, avro)";
+        return Err(ConnectError::new(format!("{}: {why}", raw.owner())));
+    }
+    Ok(Box::new(FullTable::new(source.into(), options, raw.owner())?))
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
@@ -131,6 +169,9 @@ fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, 
         FileFormat::Text(text) => drop(text.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?),
         FileFormat::Parquet(parquet) => {
             drop(ParquetFileWriter::new(Box::new(std::io::sink()), schema, parquet).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
+        }
+        FileFormat::Avro(avro) => {
+            drop(AvroFileWriter::new(Box::new(std::io::sink()), schema, avro).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
         }
     }
     Ok(Box::new(FileSink {

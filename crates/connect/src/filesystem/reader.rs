@@ -96,7 +96,8 @@ impl TextReader {
     /// the moment.
     fn fill(&mut self, want: usize) -> bool {
         while self.decoder.buffered() < want {
-            match self.feed.next(&mut *self.decoder) {
+            let missing = want - self.decoder.buffered();
+            match self.feed.next(&mut *self.decoder, missing) {
                 Ok(Fed::Bytes(length, arrival_ns)) => {
                     self.pushed += length as u64;
                     self.arrivals.push_back((self.pushed, arrival_ns));
@@ -117,7 +118,7 @@ impl TextReader {
     }
 
     fn rows(&mut self, decoded: Decoded) -> Result<Rows, ConnectError> {
-        let Decoded { batch, offset, records, bad } = decoded;
+        let Decoded { batch, kinds, offset, records, bad } = decoded;
         assert!(offset >= self.done.offset && offset <= self.pushed, "a decoder consumes what was pushed, in order");
         let bytes = offset - self.done.offset;
         let taken = records - self.done.records;
@@ -138,7 +139,7 @@ impl TextReader {
         }
         self.arrival_ns = first.unwrap_or(self.arrival_ns);
         self.done = Position { offset, records };
-        Ok(Rows { batch: self.constants.append(batch)?, arrival_ns: self.arrival_ns, bytes, bad, places })
+        Ok(Rows { batch: self.constants.append(batch)?, kinds, arrival_ns: self.arrival_ns, bytes, bad, places })
     }
 
     /// `path:line (byte n)`. A record with line ends in quotes counts as one line.

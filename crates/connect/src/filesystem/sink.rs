@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_format::compression::Compression;
 
 use super::FileFormat;
-use super::writer::{ParquetWriter, Parts, TextWriter};
+use super::writer::{AvroWriter, ParquetWriter, Parts, TextWriter};
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 /// What every file name ends with until it is committed.
@@ -119,6 +119,10 @@ fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
 }
 
 impl Sink for FileSink {
+    fn accepts_updates(&self) -> bool {
+        self.format.changelog()
+    }
+
     fn own_thread(&self) -> bool {
         true
     }
@@ -128,12 +132,14 @@ impl Sink for FileSink {
         let extension = match &self.format {
             FileFormat::Text(text) => format!("{}{}", text.extension(), self.compression.suffix()),
             FileFormat::Parquet(_) => "parquet".to_string(),
+            FileFormat::Avro(_) => "avro".to_string(),
         };
         let parts =
             Parts::new(self.directory.clone(), format!("{}-{}-{}", self.prefix, context.run_id, context.shard), extension, self.rolling);
         Ok(match &self.format {
             FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&context.schema)?, self.compression)),
             FileFormat::Parquet(options) => Box::new(ParquetWriter::new(parts, options.clone(), context.schema)),
+            FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), context.schema)),
         })
     }
 

@@ -10,13 +10,14 @@ use tidemill_format::csv::Header;
 use tidemill_format::text::TextFormat;
 
 use super::FileFormat;
-use super::feed::{self, CHUNK_BYTES, Feed, Plan};
+use super::avro;
+use super::feed::{self, Feed, Plan};
 use super::metadata::{self, Constants};
 use super::parquet;
 use super::path;
 use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
 use super::reader::{Lines, Position, TextReader};
-use crate::{ConnectError, Reader, ReaderContext, Source, Split};
+use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
 
 /// A table read from files.
 pub(super) struct FileSource {
@@ -77,8 +78,7 @@ impl FileSource {
         let header = matches!(text, TextFormat::Csv(csv) if csv.header != Header::No);
         let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::Before(u64::from(header)) };
         let open = || File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e));
-        let small = regular && meta.len().saturating_sub(base.offset) < CHUNK_BYTES as u64;
-        let in_place = end.is_some() || (small && compression == Compression::None && self.monitor.is_none());
+        let in_place = end.is_some() || (regular && compression == Compression::None && self.monitor.is_none());
         let feed = if in_place {
             Feed::inline(path.to_string(), open()?, base.offset, end)
         } else {
@@ -105,12 +105,17 @@ impl Source for FileSource {
         Ok(self.files()?.into_iter().map(Split::new).collect())
     }
 
+    fn changelog(&self) -> Changelog {
+        if self.format.changelog() { Changelog::All } else { Changelog::Append }
+    }
+
     fn discovery_interval(&self) -> Option<Duration> {
         self.monitor
     }
 
     fn unordered_splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        if parallelism < 2 || self.monitor.is_some() {
+        // The changes of one key must stay in order, so files of changes are not cut.
+        if parallelism < 2 || self.monitor.is_some() || self.format.changelog() {
             return self.splits(parallelism);
         }
         let mut files = Vec::new();
@@ -128,6 +133,7 @@ impl Source for FileSource {
                 }
                 FileFormat::Parquet(_) if size <= range => vec![Piece::Whole],
                 FileFormat::Parquet(_) => parquet::pieces(&path, range)?,
+                FileFormat::Avro(_) => vec![Piece::Whole],
             };
             match pieces.as_slice() {
                 [] | [_] => splits.push(Split::new(path)),
@@ -142,6 +148,7 @@ impl Source for FileSource {
         match &self.format {
             FileFormat::Text(text) => self.open_text(text, path, &piece, split, context),
             FileFormat::Parquet(_) => parquet::open(path, &piece, split, &context.request),
+            FileFormat::Avro(_) => avro::open(path, split, &context.request),
         }
     }
 

@@ -15,7 +15,7 @@ use tidemill_format::compression::{self, Compression};
 use tidemill_format::options::RawOptions;
 
 use super::CONNECTOR;
-use crate::{Committable, Polled, ReadRequest, Reader, ReaderContext, Rows, Sink, SinkContext, Source, Split, Waker, Writer};
+use crate::{Changelog, Committable, Polled, ReadRequest, Reader, ReaderContext, Rows, Sink, SinkContext, Source, Split, Waker, Writer};
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, true), Field::new("n", DataType::Int64, true)]))
@@ -133,6 +133,11 @@ fn what_is_written_is_read_again() {
         ("json", &[], "json"),
         ("json", &[("compression", "zstd")], "json.zst"),
         ("parquet", &[], "parquet"),
+        ("avro", &[], "avro"),
+        ("avro", &[("avro.codec", "null")], "avro"),
+        ("avro", &[("avro.codec", "deflate")], "avro"),
+        ("avro", &[("avro.codec", "zstandard")], "avro"),
+        ("debezium-json", &[], "json"),
     ];
     for (format, more, extension) in cases {
         let dir = TempDir::new().unwrap();
@@ -383,6 +388,61 @@ fn mistakes_are_named() {
     check(true, &[("path", "/x/*.csv"), ("format", "csv")], "not a glob");
     let error = source(Path::new("/nowhere/at/all.csv"), "csv", &[]).splits(1).unwrap_err().to_string();
     assert_eq!(error, "there is no file or directory '/nowhere/at/all.csv'; the nearest directory that exists is '/'");
+}
+
+#[test]
+fn avro_is_resumed_and_read_by_name() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "avro", &[]);
+    let mut writer = writer(&*sink, "run");
+    writer.write(&block(&numbered(0, 20_000))).unwrap();
+    sink.commit(&writer.prepare(true).unwrap()).unwrap();
+    let source = source(dir.path(), "avro", &[]);
+    let whole = source.splits(1).unwrap().remove(0);
+    let mut open = Open::new(&*source, &whole, ReadRequest::all(schema()));
+    assert_eq!(open.next(1234).unwrap().unwrap().batch.num_rows(), 1234);
+    let resumed = Split { position: Some(open.reader.position()), ..whole.clone() };
+    assert!(read(&*source, &[resumed], 100_000) == numbered(1234, 20_000));
+    // Other columns in another order: one that the file lacks is NULL.
+    let physical: SchemaRef = Arc::new(Schema::new(vec![
+        Field::new("new", DataType::Float64, true),
+        Field::new("n", DataType::Int32, true),
+        Field::new("s", DataType::Utf8, true),
+    ]));
+    let request = ReadRequest { physical, projection: vec![1, 0], metadata: Vec::new() };
+    let rows = Open::new(&*source, &whole, request).next(2).unwrap().unwrap();
+    assert_eq!(text::format(&Block::inserts(rows.batch, 0)), "+I 0 NULL\n+I 1 NULL\n");
+    let gone = Split { position: Some(serde_json::json!({"row": 20_001})), ..whole };
+    let (_, _, error) = Open::new(&*source, &gone, ReadRequest::all(schema())).all(10);
+    assert!(error.unwrap().contains("fewer rows than before"));
+}
+
+/// Files of changes: kinds come along, an update is never cut by a range, and what is written is read again.
+#[test]
+fn changes_are_read_and_written() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "debezium-json", &[]);
+    assert!(sink.accepts_updates());
+    let mut writer = writer(&*sink, "run");
+    writer.write(&block("a 1\n-U a 1\n+U a 2\n-D b 3")).unwrap();
+    sink.commit(&writer.prepare(true).unwrap()).unwrap();
+    let update = "{\"before\":{\"s\":\"c\",\"n\":1},\"after\":{\"s\":\"c\",\"n\":2},\"op\":\"u\"}\n";
+    fs::write(dir.path().join("z.json"), update.repeat(2)).unwrap();
+    let source = source(dir.path(), "debezium-json", &[]);
+    assert_eq!(source.changelog(), Changelog::All);
+    assert_eq!(source.unordered_splits(8).unwrap().len(), 2);
+    for rows_max in [1, 2, 100] {
+        let mut lines = String::new();
+        for split in source.splits(1).unwrap() {
+            let mut open = Open::new(&*source, &split, ReadRequest::all(schema()));
+            while let Some(rows) = open.next(rows_max).unwrap() {
+                assert!(rows.batch.num_rows() <= rows_max + 1);
+                lines += &text::format(&Block::changelog(rows.batch, rows.kinds.unwrap().into(), 0));
+            }
+        }
+        let update = "-U c 1\n+U c 2\n";
+        assert_eq!(lines, format!("+I a 1\n-D a 1\n+I a 2\n-D b 3\n{update}{update}"));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writers of part files: one shard's rows as text or Parquet, rolled by size and age. Names become
+//! Writers of part files: one shard's rows as text, Parquet or Avro, rolled by size and age. Names become
 //! visible elsewhere (`sink`).
 
 use std::fs::{File, OpenOptions};
@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
+use tidemill_format::avro::{AvroFileOptions, AvroFileWriter};
 use tidemill_format::compression::{self, CompressWriter, Compression};
 use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
 use tidemill_format::{Encoder, FormatError};
@@ -260,6 +261,97 @@ impl Writer for ParquetWriter {
             }
         };
         out.write(&block.batch).map_err(|e| Self::wrong(part, e))?;
+        self.roll()
+    }
+
+    fn flush(&mut self) -> Result<(), ConnectError> {
+        self.roll()
+    }
+
+    fn prepare(&mut self, _last: bool) -> Result<Vec<Committable>, ConnectError> {
+        self.close()?;
+        Ok(self.parts.take())
+    }
+
+    fn stats(&self) -> WriterStats {
+        let open = self.open.as_ref().map_or(0, |(part, _)| part.written.load(Ordering::Relaxed));
+        WriterStats { bytes: self.bytes + open }
+    }
+}
+
+/// Writes Avro.
+pub(super) struct AvroWriter {
+    parts: Parts,
+    options: AvroFileOptions,
+    schema: SchemaRef,
+    open: Option<(Part, AvroFileWriter)>,
+    /// Rows gathered for the next block of the file.
+    waiting: Vec<Block>,
+    waiting_rows: usize,
+    /// Bytes in the closed files.
+    bytes: u64,
+}
+
+impl AvroWriter {
+    pub fn new(parts: Parts, options: AvroFileOptions, schema: SchemaRef) -> Self {
+        AvroWriter { parts, options, schema, open: None, waiting: Vec::new(), waiting_rows: 0, bytes: 0 }
+    }
+
+    fn wrong(part: &Part, e: FormatError) -> ConnectError {
+        match e {
+            FormatError::Io(e) => part.wrong(&e),
+            other => ConnectError::from(other).at(format!("writing '{}'", part.path.display())),
+        }
+    }
+
+    /// Writes what was gathered as a block of the file.
+    fn drain(&mut self) -> Result<(), ConnectError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.waiting_rows = 0;
+        let blocks = std::mem::take(&mut self.waiting);
+        let batch = Block::concat_columns(&blocks[0].schema(), &blocks)
+            .map_err(|e| ConnectError::new(format!("gathering rows for an Avro file: {e}")))?;
+        let (part, out) = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let part = self.parts.create()?;
+                let out = AvroFileWriter::new(Box::new(part.counted()), &self.schema, &self.options).map_err(|e| Self::wrong(&part, e))?;
+                self.open.insert((part, out))
+            }
+        };
+        out.write(&batch).map_err(|e| Self::wrong(part, e))
+    }
+
+    fn close(&mut self) -> Result<(), ConnectError> {
+        self.drain()?;
+        if let Some((part, out)) = self.open.take() {
+            out.finish().map_err(|e| Self::wrong(&part, e))?;
+            self.bytes += part.written.load(Ordering::Relaxed);
+            self.parts.seal(part)?;
+        }
+        Ok(())
+    }
+
+    fn roll(&mut self) -> Result<(), ConnectError> {
+        match &self.open {
+            Some((part, _)) if self.parts.due(part, 0) => self.close(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Writer for AvroWriter {
+    fn write(&mut self, block: &Block) -> Result<(), ConnectError> {
+        if block.rows() > 0 {
+            self.waiting_rows += block.rows();
+            self.waiting.push(block.clone());
+        }
+        // A block has a head of some twenty bytes and is compressed as a whole.
+        if self.waiting_rows >= ROWS_MAX {
+            self.drain()?;
+        }
         self.roll()
     }
 

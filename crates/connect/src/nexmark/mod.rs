@@ -31,6 +31,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(source),
     sink: None,
+    lookup: None,
 };
 
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
@@ -48,7 +49,7 @@ fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, C
     // Flink's generator has no end at 0.
     let rows = options.events.filter(|events| *events > 0).map(|events| lane.rows_below(events));
     let schedule = options.rate_limited.then(|| Arc::new(Timetable { lane, rates: model.rates }) as Arc<dyn Schedule>);
-    Ok(Box::new(Generated { connector: "nexmark", columns, rows, schedule }))
+    Ok(Box::new(Generated { connector: "nexmark", columns, rows, schedule, splits: None }))
 }
 
 /// Rows are due at their event time.

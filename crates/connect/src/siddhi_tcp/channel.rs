@@ -117,7 +117,7 @@ impl Channel {
     /// Hands a bad record without rows to the reader.
     pub fn push_bad(&self, bad: BadRecord, place: String, arrival_ns: u64) {
         let batch = RecordBatch::new_empty(self.layout.schema().clone());
-        self.push(Rows { batch, arrival_ns, bytes: 0, bad: vec![bad], places: vec![place] });
+        self.push(Rows { batch, kinds: None, arrival_ns, bytes: 0, bad: vec![bad], places: vec![place] });
     }
 
     /// For the reader: what has waited longest; small batches together, `rows_max` rows at most if

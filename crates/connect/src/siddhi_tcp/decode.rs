@@ -28,8 +28,10 @@ use super::Wire;
 use super::frame::Frame;
 use crate::{ConnectError, ReadRequest, Rows};
 
-/// The key of the one metadata column.
+/// The key of the metadata column with an event's timestamp.
 const TIMESTAMP: &str = "timestamp";
+/// The key of the metadata column that is true in the last event of each frame.
+const FRAME_END: &str = "frame-end";
 /// What the timestamp of an event says when its receiver shall stamp it.
 const NO_TIME: i64 = -1;
 /// The timestamp that every event begins with.
@@ -41,7 +43,7 @@ const RAW_BYTES_MAX: usize = 64 << 10;
 
 /// The metadata columns: key and type.
 pub fn metadata() -> Vec<(&'static str, DataType)> {
-    vec![(TIMESTAMP, DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())))]
+    vec![(TIMESTAMP, DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))), (FRAME_END, DataType::Boolean)]
 }
 
 /// A column that is wanted, and where its values lie.
@@ -57,6 +59,8 @@ enum Value {
     Physical { wire: Wire, nullable: bool },
     /// The event's own timestamp.
     Stamp,
+    /// Whether the event is the last of its frame.
+    FrameEnd,
 }
 
 /// How the events of a table lie in their payload, and which of their values are wanted.
@@ -97,8 +101,15 @@ impl Layout {
             columns.push(Column { value: Value::Physical { wire, nullable }, stretch, at });
         }
         for (key, field) in &request.metadata {
+            if key == FRAME_END {
+                if *field.data_type() != DataType::Boolean {
+                    return Err(ConnectError::new(format!("column '{}': the metadata '{key}' is BOOLEAN", field.name())));
+                }
+                columns.push(Column { value: Value::FrameEnd, stretch: 0, at: 0 });
+                continue;
+            }
             if key != TIMESTAMP {
-                return Err(ConnectError::new(format!("there is no metadata '{key}'; there is: {TIMESTAMP}")));
+                return Err(ConnectError::new(format!("there is no metadata '{key}'; there are: {TIMESTAMP}, {FRAME_END}")));
             }
             // Nothing else: a peer may send any 64 bits as a time, and no conversion shall fail on them.
             if !matches!(field.data_type(), DataType::Int64 | DataType::Timestamp(TimeUnit::Millisecond, _)) {
@@ -119,6 +130,11 @@ impl Layout {
     /// Strings in an event.
     fn strings(&self) -> usize {
         self.stretches.len() - 1
+    }
+
+    /// Whether anybody wants to know where frames end.
+    fn wants_frame_ends(&self) -> bool {
+        self.columns.iter().any(|c| matches!(c.value, Value::FrameEnd))
     }
 
     /// The least bytes of an event; of events without strings, their bytes.
@@ -169,6 +185,8 @@ pub struct Batcher {
     /// With strings: by stretch, where each event's begins.
     begins: Vec<Vec<u32>>,
     marks: Vec<Mark>,
+    /// The rows behind each frame, if anybody wants to know.
+    ends: Option<Vec<usize>>,
     bad: Vec<BadRecord>,
     places: Vec<String>,
 }
@@ -177,7 +195,9 @@ impl Batcher {
     /// Nothing gathered yet.
     pub fn new(layout: Arc<Layout>) -> Self {
         let stretches = layout.stretches.len();
+        let ends = layout.wants_frame_ends().then(Vec::new);
         Batcher {
+            ends,
             layout,
             rows: 0,
             bytes: 0,
@@ -206,6 +226,9 @@ impl Batcher {
             Some(count) if self.layout.strings() == 0 => self.add_run(payload + LENGTH_BYTES, end, count as usize),
             Some(count) => self.walk(buffer, begin, payload + LENGTH_BYTES, end, count as usize, place),
         };
+        if let Some(ends) = &mut self.ends {
+            ends.push(self.rows);
+        }
         if let Err(reason) = taken {
             let at = format!("{} frame {}", place.peer, place.number);
             self.refuse(&buffer[begin..end], place.number, place.offset, reason, at);
@@ -265,6 +288,7 @@ impl Batcher {
     pub fn finish(&mut self, buffer: &[u8], peer: &str, now_ms: i64, arrival_ns: u64) -> Option<Rows> {
         if self.rows == 0 && self.bad.is_empty() {
             self.bytes = 0;
+            self.ends.iter_mut().for_each(Vec::clear);
             return None;
         }
         let batch = self.batch(buffer, now_ms).unwrap_or_else(|| {
@@ -272,12 +296,19 @@ impl Batcher {
             self.batch(buffer, now_ms).expect("the strings left are valid")
         });
         let arrival_ns = self.published(buffer).map_or(arrival_ns, |clock| on_our_clock(clock, arrival_ns));
-        let rows =
-            Rows { batch, arrival_ns, bytes: self.bytes, bad: std::mem::take(&mut self.bad), places: std::mem::take(&mut self.places) };
+        let rows = Rows {
+            batch,
+            kinds: None,
+            arrival_ns,
+            bytes: self.bytes,
+            bad: std::mem::take(&mut self.bad),
+            places: std::mem::take(&mut self.places),
+        };
         (self.rows, self.bytes) = (0, 0);
         self.runs.clear();
         self.begins.iter_mut().for_each(Vec::clear);
         self.marks.clear();
+        self.ends.iter_mut().for_each(Vec::clear);
         Some(rows)
     }
 
@@ -306,6 +337,7 @@ impl Batcher {
                     });
                     times(values, field.data_type())
                 }
+                Value::FrameEnd => Arc::new(self.frame_ends()),
             };
             columns.push(array);
         }
@@ -345,6 +377,16 @@ impl Batcher {
             }
         } else {
             self.begins[column.stretch].iter().for_each(|begin| bits.append(buffer[*begin as usize + column.at] == 1));
+        }
+        BooleanArray::new(bits.finish(), None)
+    }
+
+    /// True in the last row of each frame that has rows.
+    fn frame_ends(&self) -> BooleanArray {
+        let mut bits = BooleanBufferBuilder::new(self.rows);
+        bits.append_n(self.rows, false);
+        for end in self.ends.iter().flatten().filter(|end| **end > 0) {
+            bits.set_bit(end - 1, true);
         }
         BooleanArray::new(bits.finish(), None)
     }
@@ -395,6 +437,11 @@ impl Batcher {
         for begins in &mut self.begins {
             let mut rows = good.iter();
             begins.retain(|_| *rows.next().expect("one for each row"));
+        }
+        let (mut before, mut kept) = (0, 0);
+        for end in self.ends.iter_mut().flatten() {
+            kept += good[before..*end].iter().filter(|good| **good).count();
+            before = std::mem::replace(end, kept);
         }
         self.rows = good.iter().filter(|good| **good).count();
     }

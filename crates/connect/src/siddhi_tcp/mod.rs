@@ -51,6 +51,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: None,
 };
 
 /// The largest frame that may be asked for, bytes: with the next one behind it in the buffer, offsets

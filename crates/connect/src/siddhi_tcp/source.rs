@@ -64,6 +64,11 @@ impl Source for SiddhiSource {
         Ok(Box::new(SiddhiReader { channel, lease, ahead: None }))
     }
 
+    /// Whatever connections they come by, and in the order in which they come.
+    fn one_split(&self) -> bool {
+        true
+    }
+
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {
         decode::metadata()
     }

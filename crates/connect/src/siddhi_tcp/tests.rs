@@ -415,6 +415,36 @@ fn times_and_empty_strings() {
     assert!((before..=clock::wall_ms()).contains(&stamp.parse::<i64>().unwrap()), "an event without a time gets that of its arrival");
 }
 
+/// The payload of a frame with these events: a text and its time.
+fn texts(events: &[&[u8]]) -> Vec<u8> {
+    let mut payload = (events.len() as i32).to_be_bytes().to_vec();
+    for text in events {
+        payload.extend(7i64.to_be_bytes());
+        payload.extend((text.len() as i32).to_be_bytes());
+        payload.extend(*text);
+    }
+    payload
+}
+
+#[test]
+fn the_last_event_of_a_frame_is_known() {
+    let place = place(&[]);
+    let end = Arc::new(Field::new("end", DataType::Boolean, true));
+    let physical: SchemaRef = Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, false)]));
+    let request = |projection| ReadRequest { physical: physical.clone(), projection, metadata: vec![("frame-end".into(), end.clone())] };
+    // The last event of the third frame is no UTF-8, and that of the fourth has no other before it.
+    let frames: [&[&[u8]]; 5] = [&[b"a", b"b"], &[], &[b"c", b"\xff"], &[b"\xff"], &[b"d"]];
+    let frames: Vec<u8> = frames.iter().flat_map(|events| frame("t", &texts(events))).collect();
+    let mut reading = Reading::new(&*place.source("t", &physical, &[]), request(vec![0])).unwrap();
+    assert_eq!(Connection::new(place.lease.shared(), "p").feed(&frames), None);
+    while reading.poll(100) {}
+    assert_eq!(reading.rows, ["+I a false", "+I b true", "+I c true", "+I d true"]);
+    assert_eq!(reading.bad.len(), 2);
+    let wrong = ReadRequest { metadata: vec![("frame-and".into(), end.clone())], ..request(vec![0]) };
+    let error = Reading::new(&*place.source("t", &physical, &[]), wrong).err().unwrap().to_string();
+    assert!(error.contains("there are: timestamp, frame-end"), "{error}");
+}
+
 /// Numbers for a random test, the same for the same seed.
 struct Random(u64);
 

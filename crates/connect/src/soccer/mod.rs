@@ -32,6 +32,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(source),
     sink: None,
+    lookup: None,
 };
 
 option_enum! {
@@ -104,7 +105,7 @@ fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, C
         Table::Sensors => Arc::new(Steady(model.rows_per_second())) as Arc<dyn Schedule>,
         Table::Goals => Arc::new(Goals { model: model.clone(), rows: rows.unwrap_or(u64::MAX) }) as Arc<dyn Schedule>,
     });
-    Ok(Box::new(Generated { connector: "soccer", columns, rows, schedule }))
+    Ok(Box::new(Generated { connector: "soccer", columns, rows, schedule, splits: None }))
 }
 
 impl SoccerOptions {

@@ -70,7 +70,8 @@ impl Feed {
             let bytes = decoded.offset - self.offset;
             (self.offset, self.records) = (decoded.offset, decoded.records);
             let places = decoded.bad.iter().map(|b| self.record_place(b.record)).collect();
-            return Ok(Some(Rows { batch: decoded.batch, arrival_ns: self.arrival_ns, bytes, bad: decoded.bad, places }));
+            let rows = Rows { batch: decoded.batch, kinds: decoded.kinds, arrival_ns: self.arrival_ns, bytes, bad: decoded.bad, places };
+            return Ok(Some(rows));
         }
         self.keep_tail();
         if self.tail.len() > self.record_bytes_max {
@@ -89,7 +90,8 @@ impl Feed {
         let bytes = raw.len() as u64;
         let bad = BadRecord { record: self.records, offset: self.offset, reason, raw };
         let places = vec![self.record_place(bad.record)];
-        Rows { batch: RecordBatch::new_empty(self.decoder.schema()), arrival_ns: self.arrival_ns, bytes, bad: vec![bad], places }
+        let batch = RecordBatch::new_empty(self.decoder.schema());
+        Rows { batch, kinds: None, arrival_ns: self.arrival_ns, bytes, bad: vec![bad], places }
     }
 
     /// Records are counted from 1 for people.

@@ -23,7 +23,7 @@ use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
 use tidemill_format::{RECORD_BYTES_MAX, option_enum, options};
 
 use crate::registry::Connector;
-use crate::stdio::required_format;
+use crate::stdio::text_format;
 use crate::{ConnectError, Sink, Source};
 
 /// The connector.
@@ -35,6 +35,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: true,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: None,
 };
 
 option_enum! {
@@ -95,7 +96,7 @@ impl SocketOptions {
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let options = SocketOptions::checked(raw)?;
-    let format = required_format(raw)?;
+    let format = text_format(raw)?;
     // So that a column that cannot be read is found now.
     format.decoder(schema, &[]).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(source::SocketSource { options, format }))
@@ -103,7 +104,7 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
     let options = SocketOptions::checked(raw)?;
-    let format = required_format(raw)?;
+    let format = text_format(raw)?;
     format.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(sink::SocketSink { options, format }))
 }

@@ -31,6 +31,10 @@ pub struct SocketSink {
 }
 
 impl Sink for SocketSink {
+    fn accepts_updates(&self) -> bool {
+        self.format.changelog()
+    }
+
     fn parallelism(&self) -> Option<usize> {
         Some(1)
     }

@@ -11,7 +11,7 @@ use tidemill_format::text::TextFormat;
 use super::intake::{CHUNK_BYTES, Event, Intake};
 use super::peer::{Acceptor, Peers, StopOnDrop, connect, connect_once, listen, spawn};
 use super::{Mode, SocketOptions};
-use crate::{ConnectError, Reader, ReaderContext, Source, Split, Waker};
+use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split, Waker};
 
 /// The source.
 pub struct SocketSource {
@@ -26,6 +26,10 @@ impl Source for SocketSource {
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
         Ok(vec![Split::new(self.options.place())])
+    }
+
+    fn changelog(&self) -> Changelog {
+        if self.format.changelog() { Changelog::All } else { Changelog::Append }
     }
 
     fn open(&self, _split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {

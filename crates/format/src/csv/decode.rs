@@ -92,6 +92,34 @@ impl CsvDecoder {
         self
     }
 
+    /// Appends a message, which is whole: a line end behind it need not be there. Gives how many records
+    /// it holds.
+    ///
+    /// # Errors
+    /// A quote that is never closed would take the next message with it, so this one is left out.
+    pub(super) fn push_message(&mut self, message: &[u8]) -> Result<usize, &'static str> {
+        self.compact();
+        let (bytes, records, separators) = (self.buffer.len(), self.index.record_ends.len(), self.index.separators.len());
+        self.buffer.extend_from_slice(message);
+        if !message.ends_with(b"\n") {
+            self.buffer.push(b'\n');
+        }
+        self.index.scan(&self.buffer);
+        if self.index.in_quotes() {
+            self.buffer.truncate(bytes);
+            self.index.truncate(separators, records, bytes);
+            return Err("a quote was opened and never closed");
+        }
+        let mut start = bytes;
+        let mut count = 0;
+        for end in &self.index.record_ends[records..] {
+            let end = self.index.separators[*end as usize] as usize;
+            count += usize::from(!self.is_blank(start, end));
+            start = end + 1;
+        }
+        Ok(count)
+    }
+
     /// Separators of record `record` (an index into the index) as a range.
     fn separators(&self, record: usize) -> std::ops::Range<usize> {
         let first = if record == 0 { 0 } else { self.index.record_ends[record - 1] as usize + 1 };
@@ -278,7 +306,7 @@ impl Decoder for CsvDecoder {
             }
             batch = filter_record_batch(&batch, &BooleanArray::from(good))?;
         }
-        Ok(Some(Decoded { batch, offset: self.base + end as u64, records: self.records, bad: bad_records }))
+        Ok(Some(Decoded { batch, kinds: None, offset: self.base + end as u64, records: self.records, bad: bad_records }))
     }
 
     fn buffered(&self) -> usize {

@@ -100,6 +100,14 @@ impl Encoder for CsvEncoder {
     }
 
     fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        self.rows(block, out, |out| out.push(b'\n'));
+        Ok(())
+    }
+}
+
+impl CsvEncoder {
+    /// Appends the rows of a block; `end` is called behind each.
+    pub(crate) fn rows(&self, block: &Block, out: &mut Vec<u8>, mut end: impl FnMut(&mut Vec<u8>)) {
         let mut cells: Vec<(Option<&arrow::buffer::NullBuffer>, Cell<'_>)> = block
             .batch
             .columns()
@@ -116,13 +124,10 @@ impl Encoder for CsvEncoder {
                     _ => cell(row, out),
                 }
             }
-            out.push(b'\n');
+            end(out);
         }
-        Ok(())
     }
-}
 
-impl CsvEncoder {
     fn cell<'a>(&'a self, column: &'a dyn Array) -> Cell<'a> {
         macro_rules! integers {
             ($type:ty) => {{

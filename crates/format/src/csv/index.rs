@@ -118,6 +118,14 @@ impl Index {
         self.scanned -= bytes;
     }
 
+    /// Forgets what is behind these numbers of separators, records and bytes, where a record begins.
+    pub fn truncate(&mut self, separators: usize, records: usize, bytes: usize) {
+        self.separators.truncate(separators);
+        self.record_ends.truncate(records);
+        self.scanned = bytes;
+        self.state = State::FieldStart;
+    }
+
     /// Treats the end of the buffer as a line end, for a last record without one.
     pub fn end(&mut self, length: usize) {
         self.record_ends.push(self.separators.len() as u32);

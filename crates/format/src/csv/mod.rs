@@ -1,16 +1,18 @@
 //! Comma-separated values, as Flink's `csv` format reads and writes them.
 //!
 //! [`index`] finds the separators 64 bytes at a time, [`decode`] parses only the wanted columns,
-//! column by column, [`encode`] writes. Quoting follows RFC 4180: a quote opens a field only at its
-//! beginning, and is doubled inside.
+//! column by column, [`encode`] writes; [`messages`] does both where records come one by one. Quoting
+//! follows RFC 4180: a quote opens a field only at its beginning, and is doubled inside.
 
 mod decode;
 mod encode;
 mod field;
 mod index;
+mod messages;
 
 pub use decode::CsvDecoder;
 pub use encode::CsvEncoder;
+pub(crate) use messages::{CsvMessageEncoder, CsvMessages};
 
 use crate::{option_enum, options};
 

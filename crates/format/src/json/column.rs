@@ -579,7 +579,23 @@ impl Record {
     #[inline]
     pub fn read(&mut self, scan: &mut Scan<'_>, context: &mut Context) -> Result<(), Fault> {
         let row = self.columns.first().map_or(0, Column::rows);
-        let mut filled = 0;
+        let filled = self.fields(scan, row, 0, context)?;
+        self.fill(row, filled, context)
+    }
+
+    /// As [`Record::read`] for a row whose fields stand in two objects: where both have a field, that of
+    /// `over` counts.
+    pub fn read_over(&mut self, scan: &mut Scan<'_>, over: &mut Scan<'_>, context: &mut Context) -> Result<(), Fault> {
+        let row = self.columns.first().map_or(0, Column::rows);
+        let filled = self.fields(scan, row, 0, context)?;
+        let filled = self.fields(over, row, filled, context)?;
+        self.fill(row, filled, context)
+    }
+
+    /// Takes the fields of an object into row `row`, of which `filled` columns have a value already;
+    /// gives how many have one now.
+    #[inline]
+    fn fields(&mut self, scan: &mut Scan<'_>, row: usize, mut filled: usize, context: &mut Context) -> Result<usize, Fault> {
         scan.take(b'{', "'{'")?;
         scan.blanks();
         if scan.peek() == b'}' {
@@ -608,6 +624,12 @@ impl Record {
                 }
             }
         }
+        Ok(filled)
+    }
+
+    /// Gives the columns without a value in row `row` their NULL.
+    #[inline]
+    fn fill(&mut self, row: usize, filled: usize, context: &mut Context) -> Result<(), Fault> {
         if filled < self.columns.len() {
             for column in self.columns.iter_mut().filter(|c| c.rows() == row) {
                 if context.fail_on_missing {

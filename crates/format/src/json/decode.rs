@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
+use tidemill_block::RowKind;
 
 use super::JsonOptions;
+use super::change::{ChangeFormat, Envelope};
 use super::column::{Context, Record};
 use super::scan::{Fault, Scan};
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
@@ -23,6 +25,10 @@ pub struct JsonDecoder {
     schema: SchemaRef,
     record: Record,
     context: Context,
+    /// What the objects are if they are not rows but changes of rows.
+    envelope: Option<Envelope>,
+    /// The kinds of the rows so far, of changes.
+    kinds: Vec<RowKind>,
     input: Input,
     finished: bool,
     records: u64,
@@ -55,11 +61,21 @@ impl JsonDecoder {
             record: Record::new("", fields.iter())?,
             schema: Arc::new(Schema::new(fields)),
             context: Context { scratch: Vec::new(), fail_on_missing: options.fail_on_missing_field },
+            envelope: None,
+            kinds: Vec::new(),
             input: Input::default(),
             finished: false,
             records: 0,
             record_bytes: 256,
         })
+    }
+
+    /// A decoder of changes, an envelope a line, whose rows have the columns `projection` of `physical`.
+    ///
+    /// # Errors
+    /// As [`JsonDecoder::new`].
+    pub fn of_changes(format: &ChangeFormat, physical: &SchemaRef, projection: &[usize]) -> Result<Self, FormatError> {
+        Ok(JsonDecoder { envelope: Some(format.envelope), ..JsonDecoder::new(&format.rows, physical, projection)? })
     }
 }
 
@@ -133,9 +149,10 @@ impl Decoder for JsonDecoder {
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
         let mut bad = Vec::new();
-        let (mut rows, mut taken, mut consumed) = (0, 0, 0);
+        let (mut rows, mut taken, mut consumed) = (0usize, 0usize, 0usize);
         let mut offset = self.input.base + self.input.at as u64;
-        while taken < rows_max && consumed < BATCH_BYTES_MAX {
+        // An update is two rows of one record, so of changes there may be one row more than asked for.
+        while taken.max(rows) < rows_max && consumed < BATCH_BYTES_MAX {
             let (mut from, end, next) = match self.input.line(self.finished) {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
@@ -156,11 +173,16 @@ impl Decoder for JsonDecoder {
                 let at_hand = (self.input.bytes.len() - from) / self.record_bytes + 1;
                 self.record.reserve(rows_max.min(at_hand));
             }
-            let read = if utf8 { read(&mut self.record, line, &mut self.context) } else { Err("the record is not valid UTF-8".into()) };
+            let read = if utf8 {
+                read(&mut self.record, line, &mut self.context, self.envelope, &mut self.kinds)
+            } else {
+                Err("the record is not valid UTF-8".into())
+            };
             match read {
-                Ok(()) => rows += 1,
+                Ok(more) => rows += more,
                 Err(reason) => {
                     self.record.truncate(rows);
+                    self.kinds.truncate(rows);
                     bad.push(BadRecord {
                         record: self.records,
                         offset: self.input.base + from as u64,
@@ -183,7 +205,8 @@ impl Decoder for JsonDecoder {
         self.record_bytes = (consumed / taken).max(1);
         let columns = self.record.build()?;
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))?;
-        Ok(Some(Decoded { batch, offset, records: self.records, bad }))
+        let kinds = self.envelope.is_some().then(|| std::mem::take(&mut self.kinds));
+        Ok(Some(Decoded { batch, kinds, offset, records: self.records, bad }))
     }
 
     fn buffered(&self) -> usize {
@@ -195,15 +218,24 @@ impl Decoder for JsonDecoder {
     }
 }
 
-/// Appends the row of one record.
+/// Appends the row of one record, or the rows of one change; gives how many they are.
 #[inline]
-fn read(record: &mut Record, line: &[u8], context: &mut Context) -> Result<(), Fault> {
+fn read(
+    record: &mut Record,
+    line: &[u8],
+    context: &mut Context,
+    envelope: Option<Envelope>,
+    kinds: &mut Vec<RowKind>,
+) -> Result<usize, Fault> {
     let mut scan = Scan::new(line);
     scan.blanks();
-    record.read(&mut scan, context)?;
+    let rows = match envelope {
+        None => record.read(&mut scan, context).map(|()| 1)?,
+        Some(envelope) => envelope.read(record, &mut scan, context, kinds)?,
+    };
     scan.blanks();
     if scan.at < line.len() {
         return Err(scan.expected("nothing more"));
     }
-    Ok(())
+    Ok(rows)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -56,6 +56,24 @@ impl JsonEncoder {
     }
 }
 
+impl JsonEncoder {
+    /// Hands `write` the rows of a batch.
+    ///
+    /// # Errors
+    /// None that rows of the schema can cause.
+    pub(crate) fn with_rows(&self, batch: &RecordBatch, write: impl FnOnce(&JsonRows<'_>)) -> Result<(), FormatError> {
+        let arrays: Vec<ArrayRef> = batch
+            .columns()
+            .iter()
+            .zip(&self.casts)
+            .map(|(array, to)| to.as_ref().map_or_else(|| Ok(array.clone()), |to| cast(array, to)))
+            .collect::<Result<_, _>>()?;
+        let columns = arrays.iter().zip(&self.keys).map(|(array, key)| (key.as_slice(), Cells::of(array.as_ref()))).collect();
+        write(&JsonRows { columns, style: self.style });
+        Ok(())
+    }
+}
+
 fn key(field: &Field) -> Vec<u8> {
     let mut key = b",".to_vec();
     write_string(&mut key, field.name().as_bytes());
@@ -85,19 +103,26 @@ impl Encoder for JsonEncoder {
     fn begin(&mut self, _out: &mut Vec<u8>) {}
 
     fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError> {
-        let arrays: Vec<ArrayRef> = block
-            .batch
-            .columns()
-            .iter()
-            .zip(&self.casts)
-            .map(|(array, to)| to.as_ref().map_or_else(|| Ok(array.clone()), |to| cast(array, to)))
-            .collect::<Result<_, _>>()?;
-        let columns: Vec<_> = arrays.iter().zip(&self.keys).map(|(array, key)| (key.as_slice(), Cells::of(array.as_ref()))).collect();
-        for row in 0..block.rows() {
-            write_object(&columns, row, self.style, out);
-            out.push(b'\n');
-        }
-        Ok(())
+        self.with_rows(&block.batch, |rows| {
+            for row in 0..block.rows() {
+                rows.write(row, out);
+                out.push(b'\n');
+            }
+        })
+    }
+}
+
+/// The rows of a batch, ready to be written.
+pub(crate) struct JsonRows<'a> {
+    columns: Vec<(&'a [u8], Cells<'a>)>,
+    style: Style,
+}
+
+impl JsonRows<'_> {
+    /// Appends a row as an object.
+    #[inline]
+    pub fn write(&self, row: usize, out: &mut Vec<u8>) {
+        write_object(&self.columns, row, self.style, out);
     }
 }
 

@@ -1,18 +1,23 @@
 //! JSON lines, one object a line, as Flink's `json` format reads and writes them.
 //!
 //! [`scan`] walks over the text, [`column`] holds typed columns under construction that can take a
-//! half-read row back, [`decode`] puts both together; [`encode`] writes.
+//! half-read row back, [`decode`] puts both together for lines and [`messages`] for whole messages;
+//! [`encode`] writes. [`change`] has the envelopes in which databases' changes come.
 
 mod base64;
+mod change;
 mod column;
 mod decode;
 mod encode;
+mod messages;
 mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use change::{CanalJsonOptions, ChangeEncoder, ChangeFormat, DebeziumJsonOptions, Envelope, MaxwellJsonOptions};
 pub use decode::JsonDecoder;
 pub use encode::JsonEncoder;
+pub(crate) use messages::{ChangeMessageEncoder, JsonMessageEncoder, JsonMessages};
 
 use crate::{option_enum, options};
 

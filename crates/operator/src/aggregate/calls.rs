@@ -194,6 +194,22 @@ impl Calls {
         Ok(())
     }
 
+    /// Whether state may be saved and loaded at any time without a trace in the results.
+    pub fn spills(&self) -> bool {
+        self.parts.iter().all(|part| match &part.state {
+            State::One(accumulator) => accumulator.spills(),
+            State::Shared(distinct) => distinct.spills(),
+        })
+    }
+
+    /// Whether saving and emptying a few slots costs a pass over all of them.
+    pub fn scans(&self) -> bool {
+        self.parts.iter().any(|part| match &part.state {
+            State::One(accumulator) => accumulator.scans(),
+            State::Shared(_) => true,
+        })
+    }
+
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         let memory = |part: &Part| match &part.state {

@@ -187,6 +187,14 @@ impl Accumulator for Distinct {
         self.merge(slots, columns, -1)
     }
 
+    fn spills(&self) -> bool {
+        self.inner.iter().all(|(_, accumulator)| accumulator.spills())
+    }
+
+    fn scans(&self) -> bool {
+        true
+    }
+
     fn memory(&self) -> usize {
         self.seen.memory() + self.bits.capacity() * 4 + self.inner.iter().map(|(_, accumulator)| accumulator.memory()).sum::<usize>()
     }

@@ -149,6 +149,11 @@ impl Accumulator for Fallback {
         Ok(())
     }
 
+    /// Digests are put together anew when they are merged, which shows in their estimates.
+    fn spills(&self) -> bool {
+        !matches!(self.call.name.as_str(), "approx_median" | "approx_percentile_cont" | "approx_percentile_cont_with_weight")
+    }
+
     fn memory(&self) -> usize {
         self.slots.iter().flatten().map(|a| a.size()).sum::<usize>() + self.slots.capacity() * 16
     }

@@ -17,7 +17,7 @@ mod list;
 pub(crate) mod pairs;
 mod seen;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod typed;
 
 use std::sync::Arc;
@@ -149,6 +149,16 @@ pub trait Accumulator: Send {
     /// State of another shape; a function that cannot do this.
     fn unload(&mut self, _slots: &[u32], _columns: &[ArrayRef]) -> Result<(), OperatorError> {
         Err(OperatorError::new("internal error: this function cannot take merged state out again"))
+    }
+
+    /// Whether state may be saved and loaded at any time without a trace in the results. Constant.
+    fn spills(&self) -> bool {
+        true
+    }
+
+    /// Whether saving and emptying a few slots costs a pass over all of them. Constant.
+    fn scans(&self) -> bool {
+        false
     }
 
     /// Bytes of memory.

@@ -22,6 +22,9 @@ pub(super) const FILTERS_MAX: usize = 32;
 /// overlap.
 const ROWS_TOGETHER: usize = 64;
 
+/// The least number of places that are left when values go.
+const PLACES_MIN: usize = 64;
+
 /// Marks the owner of a place without an entry. Slots are below it.
 const EMPTY: u32 = u32::MAX;
 /// Added to the slot that owns a NULL among integers.
@@ -156,11 +159,14 @@ impl Seen {
             return;
         }
         let mut gone = vec![false; self.held.len()];
+        let mut left = self.len;
         for slot in slots {
             gone[*slot as usize] = true;
-            self.held[*slot as usize] = 0;
+            left -= std::mem::take(&mut self.held[*slot as usize]) as usize;
         }
-        let kept = vec![NOTHING; self.places.len()];
+        // Half full at most, so that it need not grow at once when as many come again.
+        let enough = (left * 2).next_power_of_two().max(PLACES_MIN);
+        let kept = vec![NOTHING; self.places.len().min(enough)];
         for entry in std::mem::replace(&mut self.places, kept) {
             if entry.owner == EMPTY {
                 continue;

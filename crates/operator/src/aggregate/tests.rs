@@ -9,7 +9,7 @@ use datafusion_physical_expr::expressions::{Column, Literal};
 use super::*;
 
 /// A call over a BIGINT, or over a text for LISTAGG; for kernels only the name and the types matter.
-pub(super) fn call(name: &str, output: DataType, ignore_nulls: bool) -> AggregateCall {
+pub(crate) fn call(name: &str, output: DataType, ignore_nulls: bool) -> AggregateCall {
     let text = name == "string_agg";
     let input = if text { DataType::Utf8 } else { DataType::Int64 };
     let schema = Arc::new(Schema::new(vec![Field::new("v", input.clone(), true)]));

@@ -343,6 +343,6 @@ impl Operator for IntervalJoin {
     fn stats(&self) -> OperatorStats {
         let memory = self.table.memory() + self.rows.iter().map(TimeRows::memory).sum::<usize>();
         let entries = self.rows.iter().map(TimeRows::len).sum::<usize>();
-        OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: self.late_rows }
+        OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: self.late_rows, ..OperatorStats::default() }
     }
 }

@@ -142,5 +142,5 @@ fn evaluate(expressions: &[Expr], block: &Block) -> Result<Vec<ArrayRef>, Operat
 
 /// The counts of a join for metrics; what was to be taken back and was not there counts as late.
 fn stats(entries: usize, memory: usize, unknown: u64) -> OperatorStats {
-    OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: unknown }
+    OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: unknown, ..OperatorStats::default() }
 }

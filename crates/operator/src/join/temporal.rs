@@ -328,6 +328,11 @@ impl Operator for TemporalJoin {
             + self.waiting.memory()
             + self.versions.memory()
             + (self.waits.capacity() + self.current.capacity() + self.cursors.capacity()) * 4;
-        OperatorStats { entries: (self.waiting.len() + self.versions.len()) as u64, memory: memory as u64, late_rows: self.late_rows }
+        OperatorStats {
+            entries: (self.waiting.len() + self.versions.len()) as u64,
+            memory: memory as u64,
+            late_rows: self.late_rows,
+            ..OperatorStats::default()
+        }
     }
 }

@@ -121,7 +121,7 @@ pub struct Residual {
 
 impl Residual {
     /// Which of `rows` pairs pass; `column` gives a column of left and right for them.
-    pub(super) fn passing(
+    pub(crate) fn passing(
         &self,
         rows: usize,
         column: impl FnMut(usize) -> Result<ArrayRef, OperatorError>,

@@ -60,6 +60,8 @@ pub(super) struct RangeStore {
     /// Range in ms, and the place of the oldest row, of each frame.
     frames: Vec<(i64, u32)>,
     longest: usize,
+    /// Rows of one time are in each other's frames.
+    together: bool,
     times: Column<i64>,
     slots: Column<u32>,
     /// The place of the next row.
@@ -70,12 +72,14 @@ pub(super) struct RangeStore {
 }
 
 impl RangeStore {
-    /// A store for frames of these ranges, in ms.
-    pub fn new(ranges: &[i64], groups: Vec<Box<dyn AnyGroup>>) -> Self {
+    /// A store for frames of these ranges, in ms. With `together` a frame has all rows of the current one's
+    /// time, else those that came before it.
+    pub fn new(ranges: &[i64], together: bool, groups: Vec<Box<dyn AnyGroup>>) -> Self {
         let longest = (0..ranges.len()).max_by_key(|i| ranges[*i]).expect("a frame");
         RangeStore {
             frames: ranges.iter().map(|r| (*r, 0)).collect(),
             longest,
+            together,
             times: Column::new(),
             slots: Column::new(),
             end: 0,
@@ -156,7 +160,7 @@ impl RangeStore {
                 gone += 1;
             }
             row += 1;
-            while row < times.len() && times[row] == time {
+            while self.together && row < times.len() && times[row] == time {
                 row += 1;
             }
             steps.push((gone, row as u32));

@@ -363,6 +363,7 @@ impl Operator for Lead {
             entries: (self.open + self.held.rows()) as u64,
             memory: (answers + blocks + queues + self.held.memory() + self.table.memory()) as u64,
             late_rows: self.held.late_rows(),
+            ..OperatorStats::default()
         }
     }
 }

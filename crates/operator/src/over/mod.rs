@@ -1,6 +1,7 @@
 //! `OVER`: for each row an aggregate of the rows before it, or another row's value.
 //!
-//! Rows wait in [`crate::held`] until the watermark passes them, and are then run through in order of time.
+//! Rows wait in [`crate::held`] until the watermark passes them, and are then run through in order of time;
+//! where they come in that order and no frame has to know the rows of the same time behind its own, at once.
 //! [`frame`] keeps the rows of all frames once and decides, for a batch of rows at once, which rows
 //! leave each frame before which row enters; [`group`] keeps the values that calls look at; [`op`] is
 //! the loop that adds and takes back, with [`sums`] and [`ends`] for what a function does with a row,
@@ -120,6 +121,11 @@ pub struct OverSpec {
     pub key_types: Vec<DataType>,
     /// Frames and the calls over each. A frame may be there more than once.
     pub frames: Vec<(Frame, Vec<OverCall>)>,
+    /// Rows come in order of time unless they are late: those that need not know the rows behind them are
+    /// answered when they come.
+    pub in_order: bool,
+    /// Rows of one time count in the order in which they came: a frame of time ends with the current row.
+    pub by_arrival: bool,
     /// The input's columns.
     pub input: SchemaRef,
     /// The input's columns and the calls.
@@ -137,6 +143,8 @@ pub struct Over {
     running: Vec<(usize, Box<dyn Running>)>,
     /// A call in `running` wants the last row of each time.
     peers: bool,
+    /// No row waits for the watermark.
+    at_once: bool,
     answers: usize,
     scratch: Slots,
     emptied: Vec<u32>,
@@ -163,14 +171,18 @@ impl Over {
                     Frame::RangeMs(_) => range_calls.push((number, answers, call)),
                     Frame::Rows(_) => row_calls.push((number, answers, call)),
                     Frame::Unbounded { peers } => {
-                        peers_wanted |= *peers;
-                        running.push((answers, running::running(call, *peers)?));
+                        let peers = *peers && !spec.by_arrival;
+                        peers_wanted |= peers;
+                        running.push((answers, running::running(call, peers)?));
                     }
                 }
                 answers += 1;
             }
         }
-        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, group::groups(&range_calls)?)) };
+        // Rows of one time that answer for each other must be known all.
+        let together = !spec.by_arrival;
+        let at_once = spec.in_order && spec.ties.is_empty() && !(together && (!ranges.is_empty() || peers_wanted));
+        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, together, group::groups(&range_calls)?)) };
         let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls)?)) };
         Ok(Over {
             held: Held::new("an OVER", spec.input.clone(), spec.time, spec.ties.clone()),
@@ -179,6 +191,7 @@ impl Over {
             rows,
             running,
             peers: peers_wanted,
+            at_once,
             answers,
             scratch: Slots::default(),
             emptied: Vec::new(),
@@ -296,8 +309,15 @@ impl Operator for Over {
         "Over"
     }
 
-    fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
-        self.held.take_in(block)
+    fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
+        self.held.take_in(block)?;
+        if self.at_once {
+            self.held.release_all()?;
+            while let Some(block) = self.held.next() {
+                self.process(&block, out)?;
+            }
+        }
+        Ok(())
     }
 
     fn on_watermark(&mut self, watermark: i64, out: &mut Output) -> Result<Progress, OperatorError> {
@@ -394,6 +414,7 @@ impl Operator for Over {
             entries: (ranges.0 + rows.0 + keys + self.held.rows()) as u64,
             memory: (ranges.1 + rows.1 + running + self.held.memory() + self.table.memory()) as u64,
             late_rows: self.held.late_rows(),
+            ..OperatorStats::default()
         }
     }
 }

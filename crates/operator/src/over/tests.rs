@@ -202,6 +202,7 @@ fn frames_are_what_a_naive_reference_says() {
         }
         let frames: Vec<(Frame, Vec<OverCall>)> = frames.into_iter().map(|f| (f, calls(matches!(f, Frame::Unbounded { .. })))).collect();
         let total = frames.iter().map(|(_, c)| c.len()).sum();
+        let (in_order, by_arrival) = (disorder == 0, seed % 4 < 2);
         let make = || -> Box<dyn Operator> {
             Box::new(
                 Over::new(OverSpec {
@@ -210,6 +211,8 @@ fn frames_are_what_a_naive_reference_says() {
                     keys: vec![column("k", 1)],
                     key_types: vec![DataType::Int64],
                     frames: frames.clone(),
+                    in_order,
+                    by_arrival,
                     input: input(),
                     schema: schema(total),
                 })
@@ -221,7 +224,8 @@ fn frames_are_what_a_naive_reference_says() {
         sorted.sort_by_key(|r| r.time);
         for (at, row) in sorted.iter().enumerate() {
             let before: Vec<&Row> = sorted[..=at].iter().copied().filter(|r| r.key == row.key).collect();
-            let peers: Vec<&Row> = sorted[at + 1..].iter().copied().filter(|r| r.key == row.key && r.time == row.time).collect();
+            let peer = |r: &&Row| !by_arrival && r.key == row.key && r.time == row.time;
+            let peers: Vec<&Row> = sorted[at + 1..].iter().copied().filter(peer).collect();
             let mut answer = 0;
             for (frame, calls) in &frames {
                 let mut within = before.clone();
@@ -262,8 +266,9 @@ fn rows_look_back_and_ahead() {
         let make = || -> Box<dyn Operator> {
             let frames = vec![(Frame::Unbounded { peers: false }, looks.clone())];
             let (keys, key_types) = (vec![column("k", 1)], vec![DataType::Int64]);
-            let spec = OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, input: input(), schema: schema(width) };
-            Box::new(Over::new(spec).unwrap())
+            let (in_order, by_arrival) = (disorder == 0, false);
+            let (ties, input, schema) = (Vec::new(), input(), schema(width));
+            Box::new(Over::new(OverSpec { time: 0, ties, keys, key_types, frames, in_order, by_arrival, input, schema }).unwrap())
         };
         let back = answers(&drive(&mut random, &data, disorder, &make), count);
         let make = || -> Box<dyn Operator> {
@@ -312,7 +317,8 @@ fn state_is_divided_anew() {
     let make = || {
         let frames = vec![(Frame::RangeMs(40), calls(false)), (Frame::Rows(5), calls(false))];
         let (keys, key_types) = (vec![column("k", 1)], vec![DataType::Int64]);
-        Over::new(OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, input: input(), schema: schema(20) }).unwrap()
+        let (in_order, by_arrival, input, schema) = (false, false, input(), schema(20));
+        Over::new(OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, in_order, by_arrival, input, schema }).unwrap()
     };
     let run = |operator: &mut Over, rows: &[Row], watermark: i64, out: &mut Output| {
         operator.on_block(0, block(rows), out).unwrap();
@@ -356,7 +362,8 @@ fn texts_and_memory() {
     fields.extend(["a", "b"].map(|name| Field::new(name, DataType::Utf8, true)));
     let (keys, key_types) = (vec![column("k", 1)], vec![DataType::Int64]);
     let out_schema = Arc::new(Schema::new(fields));
-    let mut over = Over::new(OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, input: input(), schema: out_schema }).unwrap();
+    let (in_order, by_arrival, input, schema) = (false, false, input(), out_schema);
+    let mut over = Over::new(OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, in_order, by_arrival, input, schema }).unwrap();
     let mut out = Output::default();
     let data: Vec<Row> = (0..50_000_i64).map(|i| Row { time: i, key: i % 3, value: (i % 5 != 0).then_some(i), number: i }).collect();
     let mut memory_max = 0;
@@ -377,4 +384,30 @@ fn texts_and_memory() {
         assert_eq!(got[row.number as usize], [frame.first().copied(), frame.last().copied()]);
     }
     assert!(batches.iter().all(|b| b.column(0).as_primitive::<TimestampMillisecondType>().null_count() == 0));
+}
+
+/// Rows in order of time are answered when they come, where no row behind them can matter.
+#[test]
+fn rows_in_order_do_not_wait() {
+    let answered = |frame: Frame, in_order: bool, by_arrival: bool| {
+        let (frames, keys, key_types) = (vec![(frame, vec![aggregate("count")])], vec![column("k", 1)], vec![DataType::Int64]);
+        let (input, schema) = (input(), schema(1));
+        let spec = OverSpec { time: 0, ties: Vec::new(), keys, key_types, frames, in_order, by_arrival, input, schema };
+        let (mut over, mut out) = (Over::new(spec).unwrap(), Output::default());
+        let row = |time, number| Row { time, key: 1, value: Some(1), number };
+        over.on_block(0, block(&[row(5, 0), row(5, 1)]), &mut out).unwrap();
+        while over.on_watermark(4, &mut out).unwrap() == Progress::More {}
+        // Of the same time as the newest, and so not late.
+        over.on_block(0, block(&[row(5, 2)]), &mut out).unwrap();
+        let at_once: usize = out.blocks.iter().map(Block::rows).sum();
+        while over.on_watermark(WATERMARK_END, &mut out).unwrap() == Progress::More {}
+        let batches: Vec<RecordBatch> = out.blocks.into_iter().map(|b| b.batch).collect();
+        (at_once, answers(&batches, 3).into_iter().map(|line| line[0].unwrap()).collect::<Vec<_>>())
+    };
+    assert_eq!(answered(Frame::Rows(9), true, false), (3, vec![1, 2, 3]));
+    assert_eq!(answered(Frame::Unbounded { peers: false }, true, false), (3, vec![1, 2, 3]));
+    assert_eq!(answered(Frame::RangeMs(10), true, true), (3, vec![1, 2, 3]));
+    assert_eq!(answered(Frame::Unbounded { peers: true }, true, true), (3, vec![1, 2, 3]));
+    assert_eq!(answered(Frame::RangeMs(10), true, false), (0, vec![3, 3, 3]), "all of one time are needed");
+    assert_eq!(answered(Frame::RangeMs(10), false, true), (0, vec![1, 2, 3]), "an earlier row may come");
 }

@@ -1,7 +1,7 @@
 //! `MATCH_RECOGNIZE`: rows of a partition, in order of event time, matched against a pattern.
 //!
-//! Rows are held ([`crate::held`]) until the watermark passes them and are then taken in order of time, a block at a
-//! time: [`masks`] computes for the whole block which pattern variables each row may be mapped to;
+//! Rows are held ([`crate::held`]) until the watermark passes them, unless they come in order, and are then taken in
+//! order of time, a block at a time: [`masks`] computes for the whole block which pattern variables each row may be mapped to;
 //! rows that can neither begin a match nor matter to a key with partial matches end there. For the
 //! others [`run`] moves the partial matches of their key over the transitions of the [`automaton`].
 //! What partial matches have taken are [`chain`]s of links to rows in a [`column::RowStore`]; conditions
@@ -365,8 +365,16 @@ impl Operator for PatternMatch {
         "PatternMatch"
     }
 
-    fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
-        self.held.take_in(block)
+    fn on_block(&mut self, _input: usize, block: Block, out: &mut Output) -> Result<(), OperatorError> {
+        self.held.take_in(block)?;
+        if self.spec.in_order && self.spec.order.is_empty() {
+            self.held.release_all()?;
+            while let Some(block) = self.held.next() {
+                self.process(&block)?;
+                self.built.emitter.finish()?.into_iter().for_each(|b| out.emit(b));
+            }
+        }
+        Ok(())
     }
 
     fn on_watermark(&mut self, watermark: i64, out: &mut Output) -> Result<Progress, OperatorError> {
@@ -420,6 +428,7 @@ impl Operator for PatternMatch {
                 + heaps
                 + keys) as u64,
             late_rows: self.held.late_rows(),
+            ..OperatorStats::default()
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct PatternMatchSpec {
     pub time: usize,
     /// What orders rows of the same time: input columns behind the time in `ORDER BY`.
     pub order: Vec<(usize, SortOptions)>,
+    /// Rows come in order of time unless they are late: with nothing else to order them by they are taken
+    /// when they come.
+    pub in_order: bool,
     /// `PARTITION BY`, over the input.
     pub keys: Vec<Expr>,
     /// Their types.

@@ -44,8 +44,13 @@ impl Common {
         Ok(Common { table: KeyTable::new(spec.key_types.clone())?, scratch: Slots::default(), contest, time, spec })
     }
 
+    /// The keys of a block's rows.
+    pub fn keys(&self, block: &Block) -> Result<Vec<ArrayRef>, OperatorError> {
+        self.spec.evaluate(block, self.spec.keys.iter())
+    }
+
     pub fn intern(&mut self, block: &Block) -> Result<(), OperatorError> {
-        let keys = self.spec.evaluate(block, self.spec.keys.iter())?;
+        let keys = self.keys(block)?;
         Ok(self.table.intern(&keys, block.rows(), &mut self.scratch)?)
     }
 
@@ -256,6 +261,7 @@ impl Operator for KeepFirst {
             entries: self.common.table.len() as u64,
             memory: (memory + self.due.capacity() * 16) as u64,
             late_rows: self.late_rows,
+            ..OperatorStats::default()
         }
     }
 }

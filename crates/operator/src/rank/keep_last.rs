@@ -2,20 +2,23 @@
 //! that is not older, as in Flink.
 //!
 //! Blocks are kept as they came ([`crate::chunks`]), so that a new row costs no copy; a key knows the place
-//! of its row, and what is left of a chunk is copied when most of it is out of date.
+//! of its row, and what is left of a chunk is copied when most of it is out of date. Keys that do not fit in
+//! memory go to the disk with their row and come back ([`crate::spill`]).
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{filter, take};
 use tidemill_block::{Block, NO_WATERMARK, RowKind};
-use tidemill_state::StateTable;
+use tidemill_state::runs::StateRuns;
+use tidemill_state::{KeyTable, Slots, StateTable};
 
 use super::RankSpec;
 use super::dedup::Common;
 use crate::chunks::{Chunks, Place};
 use crate::over::times::TimeColumn;
-use crate::{Operator, OperatorError, OperatorStats, Output};
+use crate::spill::{Memory, Resident, Spill, can_leave};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlace};
 
 /// A chunk of which less than one row in so many is still the last of its key is copied.
 const PACK: usize = 3;
@@ -34,6 +37,9 @@ pub struct KeepLast {
     live: Vec<usize>,
     /// Scratch: keys that get another row, with the place of the former one.
     replaced: Vec<(u32, Place)>,
+    spill: Spill,
+    /// Whether rows can go to the disk.
+    spills: bool,
 }
 
 /// The last row of a key.
@@ -91,7 +97,7 @@ impl KeepLast {
     /// # Errors
     /// A type that cannot be a key.
     pub fn new(spec: RankSpec, time: usize, fold: bool, update_before: bool) -> Result<Self, OperatorError> {
-        Ok(KeepLast {
+        let mut this = KeepLast {
             rows: Chunks::new(spec.input.fields().iter().map(|f| f.data_type())),
             common: Common::new(spec, time)?,
             fold,
@@ -100,7 +106,11 @@ impl KeepLast {
             owners: Vec::new(),
             live: Vec::new(),
             replaced: Vec::new(),
-        })
+            spill: Spill::default(),
+            spills: false,
+        };
+        this.spills = !this.common.spec.keys.is_empty() && can_leave(&this.save(&[])?);
+        Ok(this)
     }
 
     /// Keeps the rows of a block, whose slots were found last; none of them is any key's yet.
@@ -163,14 +173,97 @@ impl KeepLast {
         Ok(())
     }
 
-    /// Finds the slots of a block's rows and keeps them.
-    fn take_in(&mut self, block: &Block) -> Result<Span, OperatorError> {
-        self.common.intern(block)?;
-        self.latest.resize(self.common.table.capacity(), NOTHING);
-        let slots = std::mem::take(&mut self.common.scratch.slots);
-        let span = self.keep(block.batch.columns(), &slots);
-        self.common.scratch.slots = slots;
+    /// Finds the slots of a block's rows and keeps them. `restored`: they come from a checkpoint.
+    fn take_in(&mut self, block: &Block, restored: bool) -> Result<Span, OperatorError> {
+        // What decides who stays in memory is asked with the operator in hand.
+        let mut spill = std::mem::take(&mut self.spill);
+        let mut scratch = std::mem::take(&mut self.common.scratch);
+        let span = self.take_in_with(block, restored, &mut spill, &mut scratch);
+        (self.spill, self.common.scratch) = (spill, scratch);
         span
+    }
+
+    fn take_in_with(&mut self, block: &Block, restored: bool, spill: &mut Spill, slots: &mut Slots) -> Result<Span, OperatorError> {
+        if spill.is_crowded(self.common.table.len(), block.rows()) {
+            spill.make_room(block.rows(), self)?;
+        }
+        let keys = self.common.keys(block)?;
+        self.intern(&keys, block.rows(), slots)?;
+        if restored {
+            spill.restored(slots, &*self);
+        } else if spill.is_open() {
+            spill.enter(slots, self)?;
+        }
+        self.keep(block.batch.columns(), &slots.slots)
+    }
+
+    fn with_spill<T>(&mut self, act: impl FnOnce(&mut Spill, &mut Self) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
+        let mut spill = std::mem::take(&mut self.spill);
+        let result = act(&mut spill, self);
+        self.spill = spill;
+        result
+    }
+}
+
+impl Resident for KeepLast {
+    fn table(&self) -> &KeyTable {
+        &self.common.table
+    }
+
+    fn key_columns(&self) -> usize {
+        self.common.spec.keys.len()
+    }
+
+    fn intern(&mut self, keys: &[ArrayRef], rows: usize, into: &mut Slots) -> Result<(), OperatorError> {
+        self.common.table.intern(keys, rows, into)?;
+        self.latest.resize(self.common.table.capacity(), NOTHING);
+        Ok(())
+    }
+
+    fn save(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError> {
+        let places: Vec<Place> = slots.iter().map(|slot| self.latest[*slot as usize].place).collect();
+        let mut columns = self.common.table.keys(slots)?;
+        columns.extend(self.rows.take(&places)?);
+        Ok(columns)
+    }
+
+    fn load(&mut self, slots: &[u32], state: &[ArrayRef]) -> Result<(), OperatorError> {
+        let Some(times) = TimeColumn::of(&state[self.common.time])?.all_ms() else { return Err(self.common.null_time()) };
+        let span = self.keep(state, slots)?;
+        for (row, (slot, time)) in slots.iter().zip(times.iter()).enumerate() {
+            self.latest[*slot as usize] = Latest { time: *time, place: span.first.plus(row) };
+        }
+        self.live[span.first.chunk()] += span.rows;
+        Ok(())
+    }
+
+    fn clear(&mut self, slots: &[u32]) -> Result<(), OperatorError> {
+        let mut thin = Vec::new();
+        for slot in slots {
+            let place = std::mem::replace(&mut self.latest[*slot as usize], NOTHING).place;
+            if place != Place::NONE {
+                self.live[place.chunk()] -= 1;
+                thin.push(place.chunk());
+            }
+        }
+        self.pack(thin)
+    }
+
+    fn forget(&mut self, slots: &[u32]) -> Result<(), OperatorError> {
+        self.clear(slots)?;
+        slots.iter().for_each(|slot| self.common.table.remove(*slot));
+        Ok(())
+    }
+
+    fn is_empty(&self, slot: u32) -> bool {
+        self.latest[slot as usize].place == Place::NONE
+    }
+
+    fn memory(&self) -> Memory {
+        let by_row: usize = self.owners.iter().map(|o| o.capacity() * 4 + 32).sum();
+        let by_slot = self.latest.capacity() * size_of::<Latest>();
+        let table = &self.common.table;
+        Memory { all: table.memory() + self.rows.memory() + by_row + by_slot, by_slot: table.memory_by_slot() + by_slot }
     }
 }
 
@@ -184,7 +277,7 @@ impl Operator for KeepLast {
             return Err(OperatorError::new("internal error: a deduplication of new rows got an update"));
         }
         let Some(times) = TimeColumn::of(block.column(self.common.time))?.all_ms() else { return Err(self.common.null_time()) };
-        let span = self.take_in(&block)?;
+        let span = self.take_in(&block, false)?;
         let mut encoded = None;
         let mut changes = Changes::default();
         self.replaced.clear();
@@ -230,6 +323,11 @@ impl Operator for KeepLast {
     }
 
     fn snapshot(&mut self) -> Result<Vec<StateTable>, OperatorError> {
+        if self.spill.is_open() {
+            // All of it goes into files.
+            self.spill.begin_snapshot();
+            return Ok(Vec::new());
+        }
         let mut tables = Vec::new();
         for chunk in (0..self.rows.chunks()).filter(|chunk| self.live[*chunk] > 0) {
             let mask: BooleanArray = self.current(chunk).map(Some).collect();
@@ -248,7 +346,7 @@ impl Operator for KeepLast {
         for table in tables {
             let block = self.common.spec.block(table.columns())?;
             let Some(times) = TimeColumn::of(block.column(self.common.time))?.all_ms() else { return Err(self.common.null_time()) };
-            let span = self.take_in(&block)?;
+            let span = self.take_in(&block, true)?;
             for (row, (slot, time)) in self.common.scratch.slots.iter().zip(times.iter()).enumerate() {
                 self.latest[*slot as usize] = Latest { time: *time, place: span.first.plus(row) };
             }
@@ -257,10 +355,30 @@ impl Operator for KeepLast {
         Ok(())
     }
 
+    fn spills(&self) -> bool {
+        self.spills
+    }
+
+    fn spill_to(&mut self, place: SpillPlace) {
+        self.spill.place(place);
+    }
+
+    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+        self.with_spill(|spill, this| spill.write_snapshot(this))
+    }
+
+    fn restore_files(&mut self, runs: Vec<StateRuns>) -> Result<(), OperatorError> {
+        self.with_spill(|spill, this| spill.restore_files(runs, this))
+    }
+
+    fn disk_stats(&self) -> Option<DiskStats> {
+        self.spill.stats()
+    }
+
     fn stats(&self) -> OperatorStats {
-        let by_row: usize = self.owners.iter().map(|o| o.capacity() * 4 + 32).sum();
-        let memory = self.common.table.memory() + self.rows.memory() + by_row + self.latest.capacity() * size_of::<Latest>();
-        OperatorStats { entries: self.common.table.len() as u64, memory: memory as u64, late_rows: 0 }
+        let entries = self.spill.entries().unwrap_or(self.common.table.len() as u64);
+        let memory = self.memory().all + self.spill.memory();
+        OperatorStats { entries, memory: memory as u64, late_rows: 0, ..OperatorStats::default() }
     }
 }
 

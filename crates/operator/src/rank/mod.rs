@@ -10,7 +10,7 @@ mod board;
 pub mod dedup;
 pub mod keep_last;
 mod list;
-mod store;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 pub mod topn;

@@ -1,4 +1,5 @@
-//! Rows and byte strings by number, kept in columns: what rankings and deduplication hold in state.
+//! Rows and byte strings by number, kept in columns: what rankings, deduplication and normalising hold in
+//! state.
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ impl Bytes {
 }
 
 /// Rows by number.
-pub(super) struct RowStore {
+pub(crate) struct RowStore {
     columns: Vec<Column>,
 }
 

@@ -314,6 +314,6 @@ impl Operator for TopN {
 
     fn stats(&self) -> OperatorStats {
         let memory = self.board.memory() + self.touched.marks.capacity() * 8 + self.touched.seen.capacity() * 16;
-        OperatorStats { entries: self.board.rows() as u64, memory: memory as u64, late_rows: 0 }
+        OperatorStats { entries: self.board.rows() as u64, memory: memory as u64, late_rows: 0, ..OperatorStats::default() }
     }
 }

@@ -156,6 +156,6 @@ impl Operator for WindowTopN {
 
     fn stats(&self) -> OperatorStats {
         let (rows, memory) = self.windows.values().fold((0, 0), |(rows, memory), b| (rows + b.rows(), memory + b.memory()));
-        OperatorStats { entries: rows as u64, memory: memory as u64, late_rows: self.late_rows }
+        OperatorStats { entries: rows as u64, memory: memory as u64, late_rows: self.late_rows, ..OperatorStats::default() }
     }
 }

@@ -289,6 +289,11 @@ impl Operator for SessionAggregate {
     fn stats(&self) -> OperatorStats {
         let memory =
             self.table.memory() + self.given as usize * size_of::<Session>() + self.accumulators.iter().map(|a| a.memory()).sum::<usize>();
-        OperatorStats { entries: u64::from(self.given) - self.free.len() as u64, memory: memory as u64, late_rows: self.late_rows }
+        OperatorStats {
+            entries: u64::from(self.given) - self.free.len() as u64,
+            memory: memory as u64,
+            late_rows: self.late_rows,
+            ..OperatorStats::default()
+        }
     }
 }

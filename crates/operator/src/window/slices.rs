@@ -435,6 +435,6 @@ impl Operator for SliceAggregate {
         let all = self.slices.values().chain(self.stragglers.values()).chain(self.cumulated.iter().map(|(_, g)| g));
         let (entries, memory) = all.fold((0, 0), |(n, m), g| (n + g.table.len(), m + g.memory()));
         let memory = memory + self.hop.as_ref().map_or(0, HopWindow::memory);
-        OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: self.late_rows }
+        OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: self.late_rows, ..OperatorStats::default() }
     }
 }

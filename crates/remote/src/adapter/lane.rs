@@ -3,13 +3,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidemill_connect::{ConnectError, Polled, Reader, Rows, Split};
+use tidemill_connect::{ConnectError, Polled, Reader, ReaderContext, Rows, Split};
 
 use super::{Common, OnError, Progress};
 use crate::flight::blocks::Gather;
-use crate::flight::publisher::{Handshake, Publisher, PublisherOptions, Ready};
+use crate::flight::publisher::{Handshake, Publisher, PublisherOptions, Ready, Sent};
 
 /// What a step came to.
 pub(super) enum Step {
@@ -39,6 +40,11 @@ impl Mark {
 pub(super) struct Lane {
     id: String,
     publisher: Publisher,
+    /// What earlier publishers of this lane have sent.
+    sent: Sent,
+    /// The columns that are read and published.
+    schema: SchemaRef,
+    context: ReaderContext,
     /// The source can be read again from a position.
     replays: bool,
     reader: Box<dyn Reader>,
@@ -66,10 +72,22 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Opens a split and begins to connect.
-    pub fn new(common: &Common, split: Split) -> Result<Self, ConnectError> {
-        let reader = common.source.open(&split, common.context.clone())?;
+    /// Opens a split and begins to connect; publishes the columns `wanted`, or all.
+    pub fn new(common: &Common, split: Split, wanted: Option<&[String]>) -> Result<Self, ConnectError> {
+        let mut context = common.context.clone();
+        let mut schema = common.schema.clone();
+        let mut reader = common.source.open(&split, context.clone())?;
         let replays = !reader.position().is_null();
+        // Rows that are kept must stay what they are. Where records are passed over, what is not read of one
+        // may decide whether it counts; and an endless source may be one that is not opened twice.
+        let projects = replays && common.on_error == OnError::Fail && common.source.bounded();
+        let columns = if projects { columns(&schema, wanted) } else { None };
+        let projected = columns.is_some();
+        if let Some(columns) = columns {
+            context.request.projection = columns;
+            schema = context.request.schema();
+            reader = common.source.open(&split, context.clone())?;
+        }
         let name = match &common.given {
             Some(name) => name.clone(),
             None if replays => common.made.clone(),
@@ -79,13 +97,17 @@ impl Lane {
         let options = PublisherOptions {
             id: format!("{name}/{}", split.id),
             keep: !replays,
+            projected,
             window: common.to.window.0 as usize,
             reconnect: common.to.reconnect(),
         };
-        let publisher = Publisher::start(common.client.clone(), common.schema.clone(), options, common.context.waker.clone())?;
+        let publisher = Publisher::start(common.client.clone(), schema.clone(), options, context.waker.clone())?;
         Ok(Lane {
             id: split.id,
             publisher,
+            sent: Sent::default(),
+            schema,
+            context,
             replays,
             reader,
             untouched: true,
@@ -104,6 +126,16 @@ impl Lane {
         })
     }
 
+    /// Begins anew with other columns; where, the server says.
+    fn change(&mut self, common: &Common, wanted: Option<&[String]>) -> Result<(), ConnectError> {
+        let fresh = Lane::new(common, Split::new(self.id.clone()), wanted)?;
+        let mut sent = self.sent.and(self.publisher.sent());
+        sent.reconnects += 1;
+        let (stopped, row, first, bytes_in, bad_rows) = (self.stopped, self.row, self.first, self.bytes_in, self.bad_rows);
+        *self = Lane { sent, stopped, row, first, bytes_in, bad_rows, ..fresh };
+        Ok(())
+    }
+
     /// Nothing more is read; what was read still goes out.
     pub fn stop(&mut self) {
         if !self.stopped {
@@ -113,7 +145,7 @@ impl Lane {
 
     /// Adds what this lane has done.
     pub fn count(&self, sum: &mut Progress) {
-        let sent = self.publisher.sent();
+        let sent = self.sent.and(self.publisher.sent());
         sum.rows += self.row.saturating_sub(self.first.unwrap_or(self.row));
         sum.bytes_in += self.bytes_in;
         sum.bytes_out += sent.bytes;
@@ -129,6 +161,10 @@ impl Lane {
                 self.go_to(common, &handshake).map_err(|e| e.at(common.client.place()))?;
                 Ok(Step::Moved)
             }
+            Ready::Columns(wanted) => {
+                self.change(common, wanted.as_deref())?;
+                Ok(Step::Moved)
+            }
             Ready::Finished => Ok(Step::Done),
             Ready::Wait => Ok(Step::Waits),
             Ready::Rows if !turn => Ok(Step::Waits),
@@ -136,7 +172,7 @@ impl Lane {
                 // The server may make its first rows safe in the middle of a message: then it must know
                 // from where that can be read again.
                 self.announce = false;
-                self.publisher.try_send(&RecordBatch::new_empty(common.schema.clone()), None, self.mark.as_ref())?;
+                self.publisher.try_send(&RecordBatch::new_empty(self.schema.clone()), None, self.mark.as_ref())?;
                 Ok(Step::Moved)
             }
             Ready::Rows => {
@@ -172,7 +208,7 @@ impl Lane {
         if mark.row > 0 || !mark.at.is_null() || !self.untouched {
             let position = (!mark.at.is_null()).then_some(mark.at);
             let split = Split { id: self.id.clone(), position };
-            self.reader = common.source.open(&split, common.context.clone())?;
+            self.reader = common.source.open(&split, self.context.clone())?;
             self.untouched = mark.row == 0 && split.position.is_none();
         }
         self.skip = handshake.offset - mark.row;
@@ -257,6 +293,19 @@ impl Lane {
         }
         Ok(rows.batch)
     }
+}
+
+/// The columns to publish: those that the job reads, and those that may not be NULL, without which no row
+/// is taken. `None` for all.
+pub(super) fn columns(schema: &Schema, wanted: Option<&[String]>) -> Option<Vec<usize>> {
+    let wanted = wanted?;
+    let needed = |at: &usize| !schema.field(*at).is_nullable() || wanted.contains(schema.field(*at).name());
+    let mut columns: Vec<usize> = (0..schema.fields().len()).filter(needed).collect();
+    if columns.is_empty() {
+        // Rows are counted all the same.
+        columns.push(0);
+    }
+    (columns.len() < schema.fields().len()).then_some(columns)
 }
 
 /// Names this run of the process.

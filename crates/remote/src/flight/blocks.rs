@@ -1,5 +1,9 @@
 //! How rows are put into messages: so many as are at hand, neither so few that the cost of a message
 //! counts nor so many that a message is a burden.
+//!
+//! A block of a fixed size is never a message of its own: a message holds as many whole blocks as are at
+//! hand, and the job that reads the stream cuts them again, by its own `block.size`. So a small block costs
+//! nothing on the wire, in the server or in its queues.
 
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::concat_batches;
@@ -7,11 +11,16 @@ use tidemill_connect::ConnectError;
 
 /// The most rows of a message whose size is left to us: as many as a block of the engine has.
 pub const ROWS_AUTO: usize = 8192;
+/// The least rows that a source is asked for at once, however wide they are.
+const ROWS_LEAST: usize = 256;
+/// How wide a row is taken to be before the first was seen, bytes.
+const ROW_BYTES: usize = 64;
 /// The most rows that may be asked for.
 pub const ROWS_LIMIT: usize = 1 << 20;
-/// Rows of this many bytes need no more company: what a message costs (some 10 µs at both ends) no
-/// longer shows.
-pub const BYTES_ENOUGH: usize = 64 << 10;
+/// Rows of this many bytes need no more company. A message costs some 20 µs at both ends together, with
+/// the wake-ups of four threads; beside the copies that this many bytes take anyway that is a fifth. More
+/// would leave the second-level cache between one copy and the next.
+pub const BYTES_ENOUGH: usize = 128 << 10;
 /// The most bytes of a message, about: servers bound what they accept.
 pub const BYTES_MAX: usize = 4 << 20;
 
@@ -31,22 +40,30 @@ pub fn parts(rows: usize, bytes: usize, bytes_max: usize) -> impl Iterator<Item 
 
 /// Rows that wait for company.
 pub struct Gather {
-    /// Rows in each message; as many as are at hand if `None`.
-    fixed: Option<usize>,
+    /// Rows go out in whole blocks of so many while there are more; in any number if `None`.
+    block: Option<usize>,
     held: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
+    /// Bytes of a row, by the latest.
+    row_bytes: usize,
 }
 
 impl Gather {
-    /// Messages of so many rows, or of what is at hand.
-    pub fn new(fixed: Option<usize>) -> Self {
-        Gather { fixed, held: Vec::new(), rows: 0, bytes: 0 }
+    /// Messages of whole blocks of so many rows, or of what is at hand.
+    pub fn new(block: Option<usize>) -> Self {
+        Gather { block, held: Vec::new(), rows: 0, bytes: 0, row_bytes: ROW_BYTES }
+    }
+
+    /// Rows of a message that needs no more.
+    fn target(&self) -> usize {
+        let enough = (BYTES_ENOUGH / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
+        self.block.map_or(enough, |block| enough.max(block) / block * block)
     }
 
     /// How many more rows the next message can take: at least one.
     pub fn wanted(&self) -> usize {
-        self.fixed.unwrap_or(ROWS_AUTO).saturating_sub(self.rows).max(1)
+        self.target().saturating_sub(self.rows).max(1)
     }
 
     /// Rows that wait.
@@ -56,9 +73,12 @@ impl Gather {
 
     /// Takes rows.
     pub fn push(&mut self, batch: RecordBatch) {
-        if batch.num_rows() > 0 {
-            self.rows += batch.num_rows();
-            self.bytes += bytes(&batch);
+        let rows = batch.num_rows();
+        if rows > 0 {
+            let bytes = bytes(&batch);
+            self.row_bytes = (bytes / rows).max(1);
+            self.rows += rows;
+            self.bytes += bytes;
             self.held.push(batch);
         }
     }
@@ -74,10 +94,7 @@ impl Gather {
     /// # Errors
     /// Batches of different columns.
     pub fn next(&mut self, all: bool) -> Result<Option<RecordBatch>, ConnectError> {
-        let full = match self.fixed {
-            Some(rows) => self.rows >= rows,
-            None => self.rows >= ROWS_AUTO || self.bytes >= BYTES_ENOUGH,
-        };
+        let full = self.rows >= self.target() || (self.bytes >= BYTES_ENOUGH && self.block.is_none_or(|block| self.rows >= block));
         if self.rows == 0 || !(full || all) {
             return Ok(None);
         }
@@ -87,85 +104,14 @@ impl Gather {
                 .map_err(|e| ConnectError::new(format!("joining rows to publish them together: {e}")))?,
         };
         self.clear();
-        match self.fixed {
-            Some(rows) if held.num_rows() > rows => {
-                // What is left is most often larger than a message, too: it waits without a copy.
-                self.push(held.slice(rows, held.num_rows() - rows));
-                Ok(Some(held.slice(0, rows)))
-            }
-            _ => Ok(Some(held)),
+        let rows = held.num_rows();
+        let whole = if all { rows } else { self.block.map_or(rows, |block| rows / block * block) };
+        if whole < rows {
+            self.push(held.slice(whole, rows - whole));
         }
+        Ok(Some(if whole < rows { held.slice(0, whole) } else { held }))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow::array::{Int64Array, StringArray};
-    use std::sync::Arc;
-
-    fn batch(values: std::ops::Range<i64>) -> RecordBatch {
-        RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from_iter_values(values)) as _)]).unwrap()
-    }
-
-    /// Messages of what was pushed in these lengths, and the rows that still wait.
-    fn messages(fixed: Option<usize>, lengths: &[i64], all: bool) -> (Vec<usize>, usize) {
-        let (mut gather, mut at, mut out, mut next) = (Gather::new(fixed), 0, Vec::new(), 0);
-        for length in lengths {
-            gather.push(batch(at..at + length));
-            at += length;
-            while let Some(message) = gather.next(all).unwrap() {
-                let column = message.column(0).as_any().downcast_ref::<Int64Array>().unwrap().clone();
-                column.values().iter().for_each(|n| {
-                    assert_eq!(*n, next, "rows stay in order");
-                    next += 1;
-                });
-                out.push(message.num_rows());
-            }
-        }
-        (out, gather.rows())
-    }
-
-    #[test]
-    fn messages_of_a_fixed_size() {
-        assert_eq!(messages(Some(4), &[3, 3, 0, 9, 1], false), (vec![4, 4, 4, 4], 0));
-        assert_eq!(messages(Some(4), &[3, 3], false), (vec![4], 2));
-        assert_eq!(messages(Some(4), &[3, 6], true), (vec![3, 4, 2], 0));
-        assert_eq!(messages(Some(1), &[2, 1], false), (vec![1, 1, 1], 0));
-    }
-
-    #[test]
-    fn messages_of_what_is_at_hand() {
-        assert_eq!(messages(None, &[100, 200], false), (vec![], 300));
-        assert_eq!(messages(None, &[100, 200], true), (vec![100, 200], 0));
-        // 64 KiB of eight bytes each.
-        assert_eq!(messages(None, &[8000, 300, 10], false), (vec![8300], 10));
-    }
-
-    #[test]
-    fn a_message_takes_what_is_wanted() {
-        let mut gather = Gather::new(Some(10));
-        gather.push(batch(0..7));
-        assert_eq!(gather.wanted(), 3);
-        gather.clear();
-        assert_eq!((gather.wanted(), gather.rows()), (10, 0));
-        assert_eq!(Gather::new(None).wanted(), ROWS_AUTO);
-    }
-
-    #[test]
-    fn large_batches_are_divided() {
-        assert_eq!(parts(10, 100, 100).collect::<Vec<_>>(), [(0, 10)]);
-        assert_eq!(parts(10, 101, 100).collect::<Vec<_>>(), [(0, 5), (5, 5)]);
-        assert_eq!(parts(10, 1000, 100).collect::<Vec<_>>().len(), 10);
-        assert_eq!(parts(2, 1 << 30, 100).collect::<Vec<_>>(), [(0, 1), (1, 1)]);
-        assert_eq!(parts(0, 0, 100).count(), 0);
-    }
-
-    #[test]
-    fn a_slice_counts_what_it_shows() {
-        let whole = batch(0..1000);
-        assert_eq!(bytes(&whole.slice(0, 10)), 80);
-        let texts = RecordBatch::try_from_iter([("t", Arc::new(StringArray::from(vec!["abc"; 100])) as _)]).unwrap();
-        assert!((300..1000).contains(&bytes(&texts)));
-    }
-}
+mod tests;

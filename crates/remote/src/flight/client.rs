@@ -197,6 +197,8 @@ pub struct StreamInfo {
     updating: Option<bool>,
     /// Whether its contents can be asked for.
     pub snapshot: bool,
+    /// The columns that the job uses which reads it; all if the server does not say.
+    pub wanted: Option<Vec<String>>,
 }
 
 impl StreamInfo {
@@ -215,6 +217,16 @@ impl StreamInfo {
     pub fn exactly_once(&self) -> Option<bool> {
         let delivery = self.delivery.as_ref()?.to_ascii_lowercase().replace(['_', '-'], "");
         Some(delivery == "exactlyonce")
+    }
+
+    /// Whether the job that reads the stream uses other columns, too, than these.
+    pub fn reads_beyond(&self, sent: &Schema) -> bool {
+        let lacks = |name: &String| sent.field_with_name(name).is_err();
+        match (&self.wanted, &self.schema) {
+            (Some(wanted), _) => wanted.iter().any(lacks),
+            (None, Some(all)) => all.fields().iter().any(|f| f.name() != ROW_KIND && lacks(f.name())),
+            (None, None) => false,
+        }
     }
 
     /// Whether rows are updated and deleted: then a last column `row_kind` says what each does.
@@ -486,5 +498,21 @@ mod tests {
         assert_eq!(info(r#"{"delivery":"exactly-once","snapshot":true}"#).exactly_once(), Some(true));
         assert_eq!(info(r#"{"delivery":"ExactlyOnce"}"#).exactly_once(), Some(true));
         assert!(info(r#"{"updating":true}"#).updating() && !info("{}").updating());
+    }
+
+    #[test]
+    fn columns_that_are_read_beyond_those_sent() {
+        use arrow::datatypes::{DataType, Field};
+        let schema = |names: &[&str]| Schema::new(names.iter().map(|n| Field::new(*n, DataType::Int64, true)).collect::<Vec<_>>());
+        let info = |wanted: Option<&[&str]>| StreamInfo {
+            schema: Some(schema(&["a", "b", "c", "row_kind"]).into()),
+            wanted: wanted.map(|names| names.iter().map(|n| n.to_string()).collect()),
+            ..StreamInfo::default()
+        };
+        let sent = schema(&["a", "b"]);
+        assert!(!info(Some(&["b"])).reads_beyond(&sent) && !info(Some(&[])).reads_beyond(&sent));
+        assert!(info(Some(&["a", "c"])).reads_beyond(&sent));
+        assert!(info(None).reads_beyond(&sent), "all of them");
+        assert!(!info(None).reads_beyond(&schema(&["a", "b", "c"])));
     }
 }

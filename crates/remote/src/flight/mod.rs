@@ -10,7 +10,7 @@
 //! - [`options`]: what a table may say
 //! - [`client`]: address, encryption, token, what errors mean
 //! - [`wire`]: batches to messages and back; [`blocks`]: how many rows a message holds
-//! - [`publisher`], [`subscriber`]: the two directions, with their reconnecting
+//! - [`publisher`], [`subscriber`]: the two directions, with their reconnecting, both over [`watched`] state
 //! - [`sink`], [`source`]: the connector
 
 pub mod blocks;
@@ -20,6 +20,7 @@ pub mod publisher;
 mod sink;
 mod source;
 pub mod subscriber;
+mod watched;
 mod wire;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: false,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: None,
 };
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {

@@ -58,7 +58,8 @@ options! {
         /// Sink: the publisher's name at the server, for each writer with its number behind. By
         /// default a new one for each run.
         ours "publisher" => publisher: Option<String>;
-        /// Sink: rows in a message. By default what is at hand, up to 8,192 rows or 4 mb.
+        /// Sink: rows go out in whole blocks of so many, unless the input pauses; a message holds as many
+        /// blocks as are at hand, up to about 128 kb or one block. By default in any number.
         ours "sink.block-size" => block_rows: Option<u32>;
         /// Source: the subscriber's name at the server, which keeps what this name has not
         /// acknowledged. Needs a stream whose delivery is exactly-once.

@@ -5,12 +5,14 @@
 //! until the server has acknowledged its rows, within a window of bytes, and after a break sends
 //! again what the server has not taken. One that does not keep tells its caller after each handshake
 //! where the server stands, and the caller goes back there ([`Ready::Handshake`]); nothing is held
-//! but what is about to be sent.
+//! but what is about to be sent. Such a one may also leave out columns that the job does not read, and is
+//! told when that has changed ([`Ready::Columns`]).
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -28,14 +30,13 @@ use tokio::time::timeout;
 use super::blocks;
 use super::client::{Client, Tries, Trouble};
 use super::options::Reconnect;
+use super::watched::{Watchable, Watched};
 use super::wire::Encoder;
 use crate::runtime;
 
-/// What waits for the connection when nothing is kept, bytes at most: a few messages, so that the
-/// caller works while they travel.
-const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// How often who waits looks whether it shall give up, and whether the server needs urging.
-const TICK: Duration = Duration::from_millis(50);
+/// What waits for the connection when nothing is kept, bytes at most: some messages, so that the
+/// caller works while they travel, and few enough to be still in the cache then.
+const QUEUE_BYTES_MAX: usize = 1 << 20;
 /// After this time without an acknowledgement the server is asked again: it may have taken its
 /// checkpoint just before the rows that matter.
 const URGE_AGAIN: Duration = Duration::from_millis(250);
@@ -51,6 +52,8 @@ pub struct PublisherOptions {
     pub id: String,
     /// Whether messages are kept until they are acknowledged.
     pub keep: bool,
+    /// Columns are left out that the job does not read; only without `keep`.
+    pub projected: bool,
     /// How much is kept, bytes; one message may exceed it.
     pub window: usize,
     /// How to try again.
@@ -79,6 +82,9 @@ pub enum Ready {
     /// To be told by [`Publisher::resume`] from which row on the caller will send: there is a new
     /// connection. A publisher that keeps says this once.
     Handshake(Handshake),
+    /// Nothing any more: the job now reads these columns (`None`: all), among them one that is left out.
+    /// The caller starts another publisher in place of this one.
+    Columns(Option<Vec<String>>),
     /// Nothing any more: all rows are acknowledged.
     Finished,
 }
@@ -92,6 +98,13 @@ pub struct Sent {
     pub blocks: u64,
     /// How often a connection was made after the first.
     pub reconnects: u64,
+}
+
+impl Sent {
+    /// What this publisher and one that took its place have sent.
+    pub fn and(self, next: Sent) -> Sent {
+        Sent { bytes: self.bytes + next.bytes, blocks: self.blocks + next.blocks, reconnects: self.reconnects + next.reconnects }
+    }
 }
 
 /// A publisher. It belongs to one thread.
@@ -109,13 +122,18 @@ impl Publisher {
     /// The runtime could not be started.
     pub fn start(client: Client, schema: SchemaRef, options: PublisherOptions, waker: Waker) -> Result<Self, ConnectError> {
         assert!(!options.id.is_empty(), "a publisher has a name");
+        assert!(!(options.keep && options.projected), "what is kept cannot get other columns");
         let encoder = Encoder::new();
         let path = vec![client.stream().to_string(), options.id.clone()];
-        let opening = encoder.schema(&schema).with_descriptor(FlightDescriptor::new_path(path));
-        let empty = Encoder::new().encode(&RecordBatch::new_empty(schema), 0)?;
+        let mut opening = encoder.schema(&schema).with_descriptor(FlightDescriptor::new_path(path));
+        if options.projected {
+            opening.app_metadata = Bytes::from_static(PROJECTED);
+        }
+        let empty = Encoder::new().encode(&RecordBatch::new_empty(schema.clone()), 0)?;
         let limit = if options.keep { options.window } else { options.window.min(QUEUE_BYTES_MAX) };
         let state = State { keep: options.keep, limit, ..State::default() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), waker, empty });
+        let projected = options.projected.then_some(schema);
+        let shared = Arc::new(Shared { watched: Watched::new(state, waker), empty, projected });
         let task = runtime::handle()?.spawn(run(client, shared.clone(), opening, options.reconnect));
         Ok(Publisher { shared, encoder, task })
     }
@@ -130,11 +148,14 @@ impl Publisher {
         state.urge_if_needed();
         Ok(if let Some(handshake) = state.handshake.take() {
             Ready::Handshake(handshake)
+        } else if let Some(columns) = state.columns.take() {
+            Ready::Columns(columns)
         } else if state.finished {
             Ready::Finished
         } else if state.room() {
             Ready::Rows
         } else {
+            state.starved = true;
             Ready::Wait
         })
     }
@@ -281,6 +302,9 @@ impl Metadata<'_> {
     }
 }
 
+/// Beside the schema of a publisher that leaves out columns.
+const PROJECTED: &[u8] = br#"{"projected":true}"#;
+
 /// What a server says in answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -319,17 +343,29 @@ struct State {
     finishing: bool,
     half_closed: bool,
     finished: bool,
+    /// The caller was told to wait for room.
+    starved: bool,
+    /// The job reads these columns now, and one of them is left out.
+    columns: Option<Option<Vec<String>>>,
     failure: Option<String>,
     sent: Sent,
     /// To be woken when there is something to send.
     writer: Option<std::task::Waker>,
 }
 
-impl State {
+impl Watchable for State {
+    const STOPPED: &'static str = "the job was stopped while rows were still waiting for the server or its acknowledgement";
+
     fn check(&self) -> Result<(), ConnectError> {
         self.failure.as_ref().map_or(Ok(()), |text| Err(ConnectError::new(text.as_str())))
     }
 
+    fn before_sleep(&mut self) {
+        self.urge_if_needed();
+    }
+}
+
+impl State {
     /// Whether rows can be given.
     fn room(&self) -> bool {
         let numbered = if self.keep { self.handshakes > 0 && self.handshake.is_none() } else { self.resumed };
@@ -444,39 +480,22 @@ impl State {
 }
 
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-    waker: Waker,
+    watched: Watched<State>,
     /// A message without rows.
     empty: FlightData,
+    /// The columns that are sent, if some are left out.
+    projected: Option<SchemaRef>,
+}
+
+impl Deref for Shared {
+    type Target = Watched<State>;
+
+    fn deref(&self) -> &Watched<State> {
+        &self.watched
+    }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn notify(&self) {
-        self.changed.notify_all();
-        self.waker.wake();
-    }
-
-    /// Waits until `ready` gives something.
-    fn wait<T>(&self, cancelled: &AtomicBool, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T, ConnectError> {
-        let mut state = self.lock();
-        loop {
-            state.check()?;
-            if let Some(value) = ready(&mut state) {
-                return Ok(value);
-            }
-            if cancelled.load(Ordering::Relaxed) {
-                return Err(ConnectError::new("the job was stopped while rows were still waiting for the server or its acknowledgement"));
-            }
-            state.urge_if_needed();
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
     /// Puts a message behind the others.
     fn push(&self, data: FlightData, rows: u64, position: Option<Value>) {
         let mut state = self.lock();
@@ -574,8 +593,20 @@ async fn run(client: Client, shared: Arc<Shared>, opening: FlightData, reconnect
     }
 }
 
-/// One connection, until it ends.
+/// One connection, until it ends, or until there is nothing more to do.
 async fn attempt(client: &Client, shared: &Arc<Shared>, opening: &FlightData, tries: &mut Tries) -> Result<(), Trouble> {
+    // At first the caller has just asked, and should that have changed since, the server refuses.
+    let before = shared.lock().connection;
+    if let Some(sent) = &shared.projected
+        && before > 0
+    {
+        let info = client.info().await?;
+        if info.reads_beyond(sent) {
+            shared.lock().columns = Some(info.wanted);
+            shared.notify();
+            return Ok(());
+        }
+    }
     let outgoing = Outgoing { shared: shared.clone(), connection: shared.connect(), opening: Some(opening.clone()) };
     let trouble = |status: tonic::Status| Trouble::of("publishing", &status);
     let silent = |_| Trouble::silent("publishing");
@@ -619,10 +650,11 @@ impl Stream for Outgoing {
         if state.connection != self.connection {
             return Poll::Ready(None);
         }
-        let full = state.bytes >= state.limit;
         let message = state.next_message(&self.shared.empty);
         if message.is_some() {
-            let freed = full && state.bytes < state.limit;
+            // To wake the caller for each message would cost more than to send it.
+            let freed = state.starved && state.bytes <= state.limit / 2;
+            state.starved &= !freed;
             drop(state);
             if freed {
                 self.shared.notify();

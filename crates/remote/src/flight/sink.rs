@@ -29,6 +29,7 @@ impl Sink for FlightSink {
         let options = PublisherOptions {
             id: format!("{name}-{}", context.shard),
             keep: true,
+            projected: false,
             window: self.options.window.0 as usize,
             reconnect: self.options.reconnect(),
         };

@@ -10,9 +10,10 @@
 //! acknowledged: the caller sees [`Received::End`] at once, and the task lives on until then.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -30,11 +31,10 @@ use tonic::Streaming;
 
 use super::client::{Client, Tries, Trouble};
 use super::options::{Reconnect, Request, Start};
+use super::watched::{TICK, Watchable, Watched};
 use super::wire::{self, Decoder};
 use crate::runtime;
 
-/// How often who waits looks whether it shall give up.
-const TICK: Duration = Duration::from_millis(50);
 /// How long a server may take to answer a subscription with its columns.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that lasted so long has worked, whatever came of it.
@@ -105,7 +105,7 @@ impl Subscriber {
     pub fn start(client: Client, options: SubscriberOptions, waker: Waker) -> Result<Self, ConnectError> {
         let (named, place) = (options.request.name.is_some(), client.place().to_string());
         let state = State { window: options.window, next_offset: options.behind, ..State::default() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Notify::new(), waker, named });
+        let shared = Arc::new(Shared { watched: Watched::new(state, waker), room: Notify::new(), named });
         let task = runtime::handle()?.spawn(run(client, shared.clone(), options));
         Ok(Subscriber { shared, decoder: None, place, task })
     }
@@ -351,45 +351,30 @@ struct State {
     writer: Option<std::task::Waker>,
 }
 
-impl State {
+impl Watchable for State {
+    const STOPPED: &'static str = "stopped while waiting for the server";
+
     fn check(&self) -> Result<(), ConnectError> {
         self.failure.as_ref().map_or(Ok(()), |text| Err(ConnectError::new(text.as_str())))
     }
 }
 
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    watched: Watched<State>,
     /// There is room in the queue.
     room: Notify,
-    waker: Waker,
     named: bool,
 }
 
+impl Deref for Shared {
+    type Target = Watched<State>;
+
+    fn deref(&self) -> &Watched<State> {
+        &self.watched
+    }
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn notify(&self) {
-        self.changed.notify_all();
-        self.waker.wake();
-    }
-
-    fn wait<T>(&self, cancelled: &AtomicBool, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T, ConnectError> {
-        let mut state = self.lock();
-        loop {
-            state.check()?;
-            if let Some(value) = ready(&mut state) {
-                return Ok(value);
-            }
-            if cancelled.load(Ordering::Relaxed) {
-                return Err(ConnectError::new("stopped while waiting for the server"));
-            }
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
     /// Waits for room, then queues a message, `again` of whose rows came before.
     async fn put(&self, data: FlightData, beside: Beside, again: usize) {
         let arrival_ns = clock::now_ns();

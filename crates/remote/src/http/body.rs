@@ -58,7 +58,9 @@ impl Kind {
 pub fn accepted(format: &Format) -> &'static str {
     match format {
         Format::Text(TextFormat::Csv(_)) => "text/csv or application/vnd.apache.arrow.stream",
-        Format::Text(TextFormat::Json(_)) => "application/json, application/x-ndjson or application/vnd.apache.arrow.stream",
+        Format::Text(TextFormat::Json(_) | TextFormat::Changes(_)) => {
+            "application/json, application/x-ndjson or application/vnd.apache.arrow.stream"
+        }
         Format::Arrow => "application/vnd.apache.arrow.stream",
     }
 }

@@ -1,4 +1,5 @@
-//! The connector `http`: rows that others send to us in requests, and rows that we send to others.
+//! The connector `http`: rows that others send to us in requests, rows that we send to others, and rows
+//! that we ask others for.
 //!
 //! What it promises. A source answers a request when its rows wait for the job, or, if asked, when a
 //! checkpoint that covers them is committed; what was not answered so must be sent again after a crash,
@@ -10,6 +11,7 @@
 //! - [`listener`]: one listener for all tables of an address; [`serve`]: a request and its answer
 //! - [`body`], [`ipc`]: from a body to text or rows; [`answer`]: what a sender is told
 //! - [`inbox`]: from requests to the reader, and back when rows are committed
+//! - [`lookup`]: tables that are asked for keys
 //! - [`source`], [`sink`]: the two directions; [`batch`], [`post`]: bodies and their requests
 
 mod answer;
@@ -18,6 +20,7 @@ mod body;
 mod inbox;
 mod ipc;
 mod listener;
+pub mod lookup;
 mod options;
 mod post;
 mod serve;
@@ -28,7 +31,7 @@ use arrow::datatypes::SchemaRef;
 use tidemill_connect::registry::Connector;
 use tidemill_connect::stdio::required_format;
 use tidemill_connect::{ConnectError, Sink, Source};
-use tidemill_format::options::{OptionSet, RawOptions};
+use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
 use tidemill_format::text::TextFormat;
 
 use options::HttpOptions;
@@ -36,14 +39,20 @@ use options::HttpOptions;
 /// The connector.
 pub static CONNECTOR: Connector = Connector {
     name: "http",
-    help: "Takes rows that others POST to an address and path, or POSTs batches of rows to a URL. `format` is `json`, `csv` or `arrow` \
+    help: "Takes rows that others POST to an address and path, or POSTs batches of rows to a URL; looked up, it asks a URL for the rows \
+           of each key. `format` is `json`, `csv` or `arrow` \
            (Arrow IPC streams, which a source takes whatever its format). A source answers when the rows wait for the job, or after the \
            checkpoint that covers them; after a crash a sink repeats what it sent since the last checkpoint.",
-    specs: HttpOptions::specs,
+    specs,
     takes_format: true,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: Some(lookup::make),
 };
+
+fn specs() -> Vec<OptionSpec> {
+    HttpOptions::specs().into_iter().chain(lookup::specs()).collect()
+}
 
 /// How rows are written in a body.
 #[derive(Clone, Debug)]

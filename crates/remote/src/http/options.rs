@@ -37,8 +37,8 @@ options! {
         ours "port" => port: Option<u16>;
         /// Source: the path to which rows of the table are sent.
         ours "path" => path: String = "/";
-        /// Source: the token that a request must bring (`Authorization: Bearer …`). Sink: the token
-        /// to send.
+        /// Source: the token that a request must bring (`Authorization: Bearer …`). Sink and lookup: the
+        /// token to send.
         ours "token" => token: Option<String>;
         /// Source: when a request is answered: `queued`, when its rows wait for the job (202), or
         /// `commit`, when a checkpoint that covers them is committed (200). A request may ask for the
@@ -54,11 +54,12 @@ options! {
         ours "request.timeout" => request_timeout: Duration = Duration::from_secs(30);
         /// Source: how many peers may be connected at once; others are turned away.
         ours "listener.max-connections" => connections_max: usize = 256usize;
-        /// Sink: where to send rows, `http://…` or `https://…`. A sink needs it.
+        /// Sink: where to send rows, `http://…` or `https://…`. Lookup: where to ask; `{column}` stands for
+        /// the key asked for, as in `http://host/users/{id}`. Both need it.
         ours "url" => url: Option<String>;
         /// Sink: the request's method.
         ours "method" => method: Verb = Verb::Post;
-        /// Sink: further headers, as in `X-Key: abc; Accept: */*`; `;;` stands for a `;` within a
+        /// Sink and lookup: further headers, also one by one as `http.header.NAME`; or as in `X-Key: abc; Accept: */*`; `;;` stands for a `;` within a
         /// value. A `Content-Type` given here replaces that of the format.
         ours "headers" => headers: Option<String>;
         /// Sink: the most rows in a request.
@@ -71,7 +72,8 @@ options! {
         /// Sink: how many requests each writer may have on their way. With more than 1 they may
         /// arrive out of order.
         ours "requests.parallel" => parallel: usize = 1usize;
-        /// Sink: how long a request may take until its answer.
+        /// Sink and lookup: how long a request may take until its answer. A lookup's further attempts
+        /// must all fit into `lookup.timeout`.
         ours "timeout" => timeout: Duration = Duration::from_secs(30);
         /// Sink: how often to send a request again when nobody answers, or with 408, 429 or 5xx.
         /// Other refusals end the job at once.
@@ -81,7 +83,7 @@ options! {
         ours "retry.backoff" => backoff: Duration = Duration::from_millis(200);
         /// Sink: the longest wait between attempts.
         ours "retry.backoff-max" => backoff_max: Duration = Duration::from_secs(30);
-        /// Sink: a file of PEM certificates that the server's must go back to. By default those that
+        /// Sink and lookup: a file of PEM certificates that the server's must go back to. By default those that
         /// the system trusts.
         ours "ca-file" => ca_file: Option<String>;
     }
@@ -134,12 +136,45 @@ impl HttpOptions {
         Ok(options)
     }
 
+    /// The options of a table that is looked up: where to ask, and with which headers.
+    ///
+    /// # Errors
+    /// Names the option and what is wrong with it.
+    pub fn checked_lookup(raw: &mut RawOptions) -> Result<Self, ConnectError> {
+        let mut options = HttpOptions::take(raw)?;
+        options.take_headers(raw)?;
+        if options.url.is_none() {
+            return Err(ConnectError::new(format!("{}: option 'url' is required to look rows up: where to ask for them", raw.owner())));
+        }
+        if options.port.is_some() {
+            return wrong(raw, "port", "a table that is looked up has its port in 'url'");
+        }
+        if options.timeout.is_zero() {
+            return wrong(raw, "timeout", "expected more than nothing");
+        }
+        Ok(options)
+    }
+
+    /// Takes the options `http.header.NAME` and puts them behind those of `headers`.
+    fn take_headers(&mut self, raw: &mut RawOptions) -> Result<(), ConnectError> {
+        for (name, value) in raw.take_prefixed("http.header.") {
+            if value.contains(['\r', '\n']) || name.contains([':', ';', '\n']) {
+                return Err(ConnectError::new(format!("{}: option 'http.header.{name}': expected a header of one line", raw.owner())));
+            }
+            let headers = self.headers.get_or_insert_default();
+            headers.push('\n');
+            headers.push_str(&format!("{name}: {}", value.replace(';', ";;")));
+        }
+        Ok(())
+    }
+
     /// The options of a sink.
     ///
     /// # Errors
     /// Names the option and what is wrong with it.
     pub fn checked_sink(raw: &mut RawOptions) -> Result<Self, ConnectError> {
-        let options = HttpOptions::take(raw)?;
+        let mut options = HttpOptions::take(raw)?;
+        options.take_headers(raw)?;
         if options.url.is_none() {
             return Err(ConnectError::new(format!("{}: option 'url' is required to write: where rows are sent", raw.owner())));
         }

@@ -24,7 +24,7 @@ const SHOWN_BYTES: u64 = 200;
 /// So much of an answer is read, so that its connection can be used again.
 const READ_BYTES: u64 = 64 << 10;
 /// The longest wait that an answer can ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Sends bodies to a URL.
 pub struct Post {
@@ -62,7 +62,7 @@ impl Post {
         let uri = address(options.url.as_deref().unwrap_or_default()).map_err(|why| ConnectError::new(format!("option 'url': {why}")))?;
         let mut headers = headers::all(options.headers.as_deref(), options.token.as_deref()).map_err(ConnectError::new)?;
         headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(match format {
-            Format::Text(TextFormat::Json(_)) => "application/x-ndjson",
+            Format::Text(TextFormat::Json(_) | TextFormat::Changes(_)) => "application/x-ndjson",
             Format::Text(TextFormat::Csv(_)) => "text/csv",
             Format::Arrow => "application/vnd.apache.arrow.stream",
         }));
@@ -185,7 +185,7 @@ fn trouble(error: &Error) -> Outcome {
 }
 
 /// What `Retry-After` says, if in seconds.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
@@ -210,7 +210,7 @@ fn chance() -> f64 {
 }
 
 /// The address of the option `url`.
-fn address(text: &str) -> Result<Uri, String> {
+pub(super) fn address(text: &str) -> Result<Uri, String> {
     let expected = "expected an address such as http://host:8080/path";
     let uri = text.trim().parse::<Uri>().map_err(|e| format!("{expected} ({e})"))?;
     match (uri.scheme_str(), uri.host()) {

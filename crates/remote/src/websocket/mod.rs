@@ -36,6 +36,7 @@ pub static CONNECTOR: Connector = Connector {
     takes_format: true,
     source: Some(make_source),
     sink: Some(make_sink),
+    lookup: None,
 };
 
 options! {

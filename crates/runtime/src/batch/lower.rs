@@ -7,13 +7,13 @@ use datafusion_common::tree_node::Transformed;
 use datafusion_common::{Column, ScalarValue};
 use datafusion_expr::expr::{WindowFunction, WindowFunctionParams};
 use datafusion_expr::{
-    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, ScalarUDF, TableScan, WindowFrame, WindowFrameBound,
+    Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, ScalarUDF, TableScan, WindowFrame, WindowFrameBound,
     WindowFrameUnits, WindowFunctionDefinition, lit, when,
 };
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::node::WINDOW_COLUMNS;
 use tidemill_plan::temporal::TemporalJoinNode;
-use tidemill_plan::{WatermarkNode, WindowKind, WindowNode};
+use tidemill_plan::{LookupJoinNode, WatermarkNode, WindowKind, WindowNode};
 
 use super::table::{ConnectorTable, SourceMetrics};
 use super::window_bound::{Bound, WindowBound};
@@ -49,6 +49,9 @@ fn step(node: &LogicalPlan, metrics: &SourceMetrics) -> Result<Option<LogicalPla
             }
             if let Some(node) = extension.node.as_any().downcast_ref::<TemporalJoinNode>() {
                 return Ok(Some(temporal(node)?));
+            }
+            if let Some(node) = extension.node.as_any().downcast_ref::<LookupJoinNode>() {
+                return Ok(Some(looked_up(node, metrics)?));
             }
             let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() else { return Ok(None) };
             Ok(Some(match node.kind {
@@ -113,6 +116,29 @@ fn temporal(node: &TemporalJoinNode) -> Result<LogicalPlan, JobError> {
     let valid = begun.and(until.clone().is_null().or(node.time.clone().lt(until)));
     let joined = LogicalPlanBuilder::from(node.left.clone()).join_on(versions, node.join_type, [node.condition.clone().and(valid)])?;
     let schema = datafusion_expr::UserDefinedLogicalNodeCore::schema(node);
+    let columns: Vec<Expr> = schema.iter().map(|(q, f)| Expr::Column(Column::from((q, f)))).collect();
+    Ok(joined.project(columns)?.build()?)
+}
+
+/// A table that is asked for keys is read whole, and joined.
+fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics) -> Result<LogicalPlan, JobError> {
+    let table = ConnectorTable::new(node.table.clone(), metrics).map_err(|e| {
+        JobError::usage(format!(
+            "in batch mode a table that is looked up is read whole, and {} cannot be read ({e}); leave 'execution.runtime-mode' = 'batch' out",
+            node.table.name
+        ))
+    })?;
+    let schema = datafusion_expr::UserDefinedLogicalNodeCore::schema(node);
+    let physical = node.table.physical_schema();
+    let of_node = |index: usize| Expr::Column(Column::from(schema.qualified_field(node.width() + index)));
+    let renamed = physical.fields().iter().enumerate().map(|(index, field)| {
+        let (qualifier, shown) = schema.qualified_field(node.width() + index);
+        Expr::Column(Column::new(Some(node.alias.clone()), field.name())).alias_qualified(qualifier.cloned(), shown.name())
+    });
+    let right = LogicalPlanBuilder::scan(node.alias.clone(), provider_as_source(Arc::new(table)), None)?.project(renamed)?.build()?;
+    let equal = node.keys.iter().filter_map(|(key, column)| Some(key.clone().eq(of_node(physical.index_of(column).ok()?))));
+    let kind = if node.left { JoinType::Left } else { JoinType::Inner };
+    let joined = LogicalPlanBuilder::from(node.input.clone()).join_on(right, kind, equal.chain(node.residual.clone()))?;
     let columns: Vec<Expr> = schema.iter().map(|(q, f)| Expr::Column(Column::from((q, f)))).collect();
     Ok(joined.project(columns)?.build()?)
 }

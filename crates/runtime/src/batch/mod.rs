@@ -1,10 +1,13 @@
 //! Bounded jobs on DataFusion's executor.
 //!
 //! [`lower`] replaces our logical nodes by what DataFusion knows, [`pattern`] runs those that it cannot
-//! replace, [`table`] lets it read through our connectors. The same plans, functions and types as in a stream; results are the final ones.
+//! replace, [`table`] lets it read through our connectors, and [`fold`] adds up the changes of tables that
+//! are updated. The same plans, functions and types as in a stream; results are the final ones.
 
+mod fold;
 mod lower;
 mod pattern;
+mod process;
 mod set_all;
 mod table;
 mod window_bound;

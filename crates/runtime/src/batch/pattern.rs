@@ -29,6 +29,7 @@ use tidemill_operator::{Operator, OperatorError, Output, Progress};
 use tidemill_plan::PatternNode;
 use tidemill_plan::pattern::Bounds;
 
+use super::process::ProcessPlanner;
 use crate::physical::pattern::match_spec;
 
 /// DataFusion's planner, with row patterns.
@@ -41,7 +42,8 @@ pub(super) struct BatchPlanner {
 #[async_trait]
 impl QueryPlanner for BatchPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(PatternPlanner { bounds: self.bounds })]);
+        let patterns = PatternPlanner { bounds: self.bounds };
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(patterns), Arc::new(ProcessPlanner)]);
         planner.create_physical_plan(plan, session).await
     }
 }

@@ -1,5 +1,5 @@
 //! Our connectors as tables of DataFusion: each partition takes the next split when it is done with
-//! one.
+//! one. A table whose rows are updated is read by one partition, which adds the changes up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -19,9 +19,11 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{Expr, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, Source, Split, Waker};
+use tidemill_connect::{Changelog, Polled, ReadRequest, Reader, ReaderContext, Source, Split, Waker};
+use tidemill_operator::normalize::Normalize;
 use tidemill_plan::Table;
 
+use super::fold::Fold;
 use crate::JobError;
 use crate::connector::{self, OnError};
 use crate::metrics::NodeMetrics;
@@ -62,6 +64,12 @@ impl ConnectorTable {
                 table.name
             )));
         }
+        if source.changelog() == Changelog::Upsert && table.primary_key.is_empty() {
+            return Err(JobError::usage(format!(
+                "table '{}': its rows replace each other by key, so it needs PRIMARY KEY (…) NOT ENFORCED",
+                table.name
+            )));
+        }
         let metrics = metrics.lock().expect("no panic while held").entry(table.name.clone()).or_default().clone();
         Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics })
     }
@@ -86,6 +94,10 @@ impl TableProvider for ConnectorTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
         let wanted = projection.unwrap_or(&all);
+        let changelog = self.source.changelog();
+        if changelog != Changelog::Append {
+            return self.scan_changes(changelog, wanted, limit);
+        }
         let physical = self.table.physical_schema();
         let width = physical.fields().len();
         let metadata = self.table.metadata();
@@ -114,9 +126,69 @@ impl TableProvider for ConnectorTable {
                     metrics: self.metrics.clone(),
                     shard,
                     shards: partitions,
+                    changes: None,
                 }) as Arc<dyn PartitionStream>
             })
             .collect();
+        Ok(Arc::new(StreamingTableExec::try_new(schema, streams, None, std::iter::empty(), false, limit)?))
+    }
+}
+
+/// How the changes of a table become its final rows.
+#[derive(Clone)]
+struct Changes {
+    /// For upserts: the columns of the key among those read.
+    keys: Option<Vec<usize>>,
+    /// What is read; a deletion may lack columns that are no key.
+    read: SchemaRef,
+    /// The columns wanted among those read.
+    wanted: Vec<usize>,
+}
+
+impl ConnectorTable {
+    /// One partition reads all splits in their order, so that changes of a row stay in theirs.
+    fn scan_changes(&self, changelog: Changelog, wanted: &[usize], limit: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
+        let key = |name: &String| changelog == Changelog::Upsert && self.table.primary_key.contains(name);
+        let loose = |schema: &SchemaRef| -> SchemaRef {
+            if changelog == Changelog::All {
+                return schema.clone();
+            }
+            let field = |f: &FieldRef| f.as_ref().clone().with_nullable(f.is_nullable() || !key(f.name()));
+            Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+        };
+        let (raw, physical) = (loose(&self.schema), loose(&self.table.physical_schema()));
+        let width = physical.fields().len();
+        let columns: Vec<usize> = (0..raw.fields().len()).filter(|i| wanted.contains(i) || key(raw.field(*i).name())).collect();
+        let metadata = self.table.metadata();
+        let request = ReadRequest {
+            projection: columns.iter().copied().filter(|i| *i < width).collect(),
+            metadata: columns.iter().filter(|i| **i >= width).map(|i| metadata[*i - width].clone()).collect(),
+            physical,
+        };
+        let given = request.schema();
+        let read: SchemaRef = Arc::new(raw.project(&columns)?);
+        let order = read.fields().iter().map(|f| given.index_of(f.name())).collect::<Result<Vec<_>, _>>()?;
+        let schema: SchemaRef = Arc::new(self.schema.project(wanted)?);
+        let place = |name: &String| read.index_of(name);
+        let upsert = changelog == Changelog::Upsert;
+        let keys = upsert.then(|| self.table.primary_key.iter().map(place).collect::<Result<Vec<_>, _>>());
+        let wanted = schema.fields().iter().map(|f| read.index_of(f.name())).collect::<Result<Vec<_>, _>>()?;
+        let changes = Changes { keys: keys.transpose()?, read: read.clone(), wanted };
+        let splits = self.source.splits(1).map_err(|e| failed(&self.table.name, e))?;
+        let part = Part {
+            table: self.table.name.clone(),
+            source: self.source.clone(),
+            on_error: self.on_error,
+            queue: Arc::new(Mutex::new(VecDeque::from(splits))),
+            request,
+            order,
+            schema: schema.clone(),
+            metrics: self.metrics.clone(),
+            shard: 0,
+            shards: 1,
+            changes: Some(changes),
+        };
+        let streams = vec![Arc::new(part) as Arc<dyn PartitionStream>];
         Ok(Arc::new(StreamingTableExec::try_new(schema, streams, None, std::iter::empty(), false, limit)?))
     }
 }
@@ -136,6 +208,7 @@ struct Part {
     metrics: Arc<NodeMetrics>,
     shard: usize,
     shards: usize,
+    changes: Option<Changes>,
 }
 
 impl fmt::Debug for Part {
@@ -166,6 +239,9 @@ impl PartitionStream for Part {
             metrics: self.metrics.clone(),
             task,
             reader: None,
+            changes: self.changes.clone(),
+            fold: None,
+            folded: VecDeque::new(),
         })
     }
 }
@@ -181,6 +257,11 @@ struct Scan {
     metrics: Arc<NodeMetrics>,
     task: Arc<AtomicWaker>,
     reader: Option<Box<dyn Reader>>,
+    /// Taken when all is read.
+    changes: Option<Changes>,
+    fold: Option<Fold>,
+    /// The final rows, not yet handed out.
+    folded: VecDeque<RecordBatch>,
 }
 
 impl Scan {
@@ -191,6 +272,33 @@ impl Scan {
         }
         let polled = self.reader.as_mut().expect("opened above").poll(BATCH_ROWS).map_err(|e| failed(&self.table, e))?;
         Ok(Some(polled))
+    }
+
+    /// The sum of the changes so far, if it is changes that are read.
+    fn fold(&mut self) -> Result<Option<&mut Fold>> {
+        if self.fold.is_none()
+            && let Some(changes) = &self.changes
+        {
+            let make = || {
+                let normalize = match &changes.keys {
+                    None => None,
+                    Some(keys) => Some(Normalize::new(keys.clone(), &changes.read, changes.read.clone())?),
+                };
+                Fold::new(normalize, changes.wanted.clone(), self.schema.clone())
+            };
+            self.fold = Some(make().map_err(|e| failed(&self.table, e))?);
+        }
+        Ok(self.fold.as_mut())
+    }
+
+    /// All is read: the next of the final rows, if changes were read.
+    fn folded(&mut self) -> Result<Option<RecordBatch>> {
+        self.fold()?;
+        self.changes = None;
+        if let Some(fold) = self.fold.take() {
+            self.folded = fold.finish(BATCH_ROWS).map_err(|e| failed(&self.table, e))?;
+        }
+        Ok(self.folded.pop_front())
     }
 }
 
@@ -203,7 +311,7 @@ impl Stream for Scan {
         loop {
             match this.next() {
                 Err(e) => return Poll::Ready(Some(Err(e))),
-                Ok(None) => return Poll::Ready(None),
+                Ok(None) => return Poll::Ready(this.folded().transpose()),
                 Ok(Some(Polled::Pending)) => return Poll::Pending,
                 Ok(Some(Polled::End)) => this.reader = None,
                 Ok(Some(Polled::Rows(rows))) => {
@@ -221,11 +329,23 @@ impl Stream for Scan {
                     if rows.batch.num_rows() == 0 {
                         continue;
                     }
+                    let schema = this.changes.as_ref().map_or(&this.schema, |changes| &changes.read);
                     let batch = rows.batch.project(&this.order).and_then(|b| {
                         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(b.num_rows()));
-                        RecordBatch::try_new_with_options(this.schema.clone(), b.columns().to_vec(), &options)
+                        RecordBatch::try_new_with_options(schema.clone(), b.columns().to_vec(), &options)
                     });
-                    return Poll::Ready(Some(batch.map_err(DataFusionError::from)));
+                    if this.changes.is_none() {
+                        return Poll::Ready(Some(batch.map_err(DataFusionError::from)));
+                    }
+                    let folded = match (batch, this.fold()) {
+                        (Ok(batch), Ok(Some(fold))) => fold.push(batch, rows.kinds).map_err(|e| e.to_string()),
+                        (_, Ok(None)) => Ok(()),
+                        (Err(e), _) => Err(e.to_string()),
+                        (_, Err(e)) => Err(e.to_string()),
+                    };
+                    if let Err(e) = folded {
+                        return Poll::Ready(Some(Err(failed(&this.table, e))));
+                    }
                 }
             }
         }

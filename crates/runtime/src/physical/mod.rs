@@ -1,14 +1,16 @@
 //! Physical plans: the graph of operators that workers run.
 //!
-//! [`planner`] makes it from logical plans, [`aggregate`], [`pattern`] and [`window`] plan what their names
-//! say.
+//! [`planner`] makes it from logical plans, [`aggregate`], [`pattern`], [`process`] and [`window`] plan what their names
+//! say, [`calls`] lets operators ask the tables of connectors.
 //! A graph describes operators; each worker makes its own instances.
 
 mod aggregate;
+mod calls;
 pub mod condition;
 pub mod explain;
 pub(crate) mod pattern;
 mod planner;
+pub(crate) mod process;
 mod window;
 
 use std::sync::Arc;

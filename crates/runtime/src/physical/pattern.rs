@@ -68,6 +68,7 @@ pub(crate) fn match_spec(node: &PatternNode, input: SchemaRef, schema: SchemaRef
         schema,
         time: node.input_index(&node.time)?,
         order,
+        in_order: false,
         keys,
         key_types,
         input_column: None,

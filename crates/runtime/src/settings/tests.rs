@@ -19,6 +19,11 @@ fn absurd_values_are_refused() {
             assert_eq!(of(key, value).unwrap_err(), format!("SET: option '{key}' = '{value}': {why}"));
         }
     }
+    for share in ["0", "-1", "0.95", "nan"] {
+        let expect = format!("SET: option 'state.memory-share' = '{share}': expected ");
+        assert!(of("state.memory-share", share).unwrap_err().starts_with(&expect), "{share}");
+    }
+    assert_eq!(of("state.backend", "Memory").unwrap().state_backend, StateBackend::Memory);
     assert_eq!(of("parallelism.default", " 1024 ").unwrap().shards(), 1024);
     assert_eq!(of("block.size", "1048576").unwrap().block_size, BlockSize::Rows(1 << 20));
     assert_eq!(of("memory.limit", "64 mb").unwrap().memory, Some(ByteSize(64 << 20)));

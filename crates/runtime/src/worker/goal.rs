@@ -24,6 +24,9 @@ const SERVICE_SHARE: u64 = 2;
 const TARGET_DEFAULT: Duration = Duration::from_millis(1);
 /// The least cap when no target is set: what a block costs beyond its rows stays a few percent.
 const ROWS_MIN_DEFAULT: usize = 256;
+/// The cap before anything is known, when memory and caches are cold, too: whatever a row costs, so many
+/// do not make those behind them late. Cheap rows come in full blocks some fifty blocks later.
+const ROWS_FIRST: usize = 1024;
 
 /// A latency goal and the cap that serves it at the moment.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ impl LatencyGoal {
             target_ns: target.unwrap_or(TARGET_DEFAULT).as_nanos() as u64,
             asked: target.is_some(),
             rows_min: if target.is_some() { 1 } else { ROWS_MIN_DEFAULT },
-            cap: BLOCK_ROWS_AUTO,
+            cap: ROWS_FIRST,
             blocks: 0,
             wait_ns: 0,
             service_ns: 0,
@@ -142,6 +145,7 @@ mod tests {
     fn few_rows_at_a_time_leave_the_cap_alone() {
         let mut goal = LatencyGoal::new(ms(5));
         let before = goal.cap();
+        assert_eq!(before, ROWS_FIRST);
         (0..100).for_each(|_| goal.observe(3, 10_000, 20_000));
         assert_eq!(goal.cap(), before);
     }
@@ -149,6 +153,8 @@ mod tests {
     #[test]
     fn a_stall_is_forgotten() {
         let mut goal = LatencyGoal::new(None);
+        (0..100).for_each(|_| goal.observe(goal.cap(), 0, goal.cap() as u64 * 10));
+        assert_eq!(goal.cap(), BLOCK_ROWS_AUTO);
         goal.observe(goal.cap(), 0, 1_000_000_000);
         assert_eq!(goal.cap(), BLOCK_ROWS_AUTO / 4);
         (0..100).for_each(|_| goal.observe(goal.cap(), 0, goal.cap() as u64 * 10));

@@ -4,11 +4,18 @@
 //! Rows whose key belongs to another shard go through [`exchange`] queues. What came from other
 //! workers is worked off before more is read, and nothing is read while a queue that the worker
 //! writes to is full, so memory stays bounded and no cycle of waiting can arise (edges go one way).
+//! Operators that wait for something outside are served in [`waiting`], state is taken back and written in
+//! [`state`].
 
 pub(crate) mod exchange;
 mod goal;
+mod mailbox;
 mod sink;
 pub(crate) mod source;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,22 +25,23 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use arrow::array::UInt32Array;
-use datafusion_common::DataFusionError;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
 use tidemill_connect::{SinkContext, Waker};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
-use tidemill_operator::{Operator, OperatorError, Output, Progress};
+use tidemill_operator::{Operator, Output};
+use tidemill_state::StateTable;
 use tidemill_state::checkpoint::OperatorState;
-use tidemill_state::{StateTable, hash};
 
 use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::settings::Settings;
-use exchange::{Element, Queue, Signal};
+use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
 use source::{Outcome, SourceTask, SplitState};
+use state::Saved;
+use waiting::{Waiter, leads};
 
 /// What all workers and the coordinator share.
 pub(crate) struct Shared {
@@ -57,6 +65,8 @@ pub(crate) struct Shared {
     /// By node, then by worker.
     pub metrics: Vec<Vec<Arc<NodeMetrics>>>,
     pub run_id: String,
+    /// Checkpoints outlive the process: what they hold is not lost when it ends.
+    pub durable: bool,
 }
 
 /// A worker's part of a checkpoint.
@@ -119,6 +129,10 @@ struct Instance {
     /// Elements of channels whose barrier has come, while others' has not.
     stash: VecDeque<(usize, Element)>,
     finished: bool,
+    /// The newest barrier that has passed the node.
+    passed: u64,
+    /// Of an operator that waits for something outside.
+    waiter: Option<Waiter>,
 }
 
 /// Rows gathered for another worker before they are handed over, unless the input pauses first: a
@@ -137,11 +151,21 @@ pub(crate) struct Worker {
     /// Queues into this worker: (consumer, first channel, input), latest stages first.
     inboxes: Vec<(usize, usize, usize)>,
     sources: Vec<usize>,
+    /// Operators that wait for something outside, latest stages first.
+    waiters: Vec<usize>,
+    /// For each node those of them that rows given to it reach without leaving this worker.
+    leads: Vec<Vec<usize>>,
+    /// Inboxes, by their place, whose senders have been told to hold back.
+    held: Vec<bool>,
     /// Sources by how far they are in event time, ms; kept for its memory.
     order: Vec<(i64, usize)>,
     events: Sender<Event>,
     barrier: u64,
     snapshot: Option<Snapshot>,
+    /// Operators that are writing files for it.
+    writing: Vec<usize>,
+    /// What the operators begin with, until they have it.
+    saved: Option<Arc<Saved>>,
     /// Nodes that are not at the end of their input.
     remaining: usize,
     /// Nodes that the current barrier has not reached.
@@ -157,8 +181,7 @@ pub(crate) struct Worker {
 /// What a worker starts from.
 pub(crate) struct Start {
     pub splits: HashMap<usize, Vec<SplitState>>,
-    /// Every operator's tables of the restored checkpoint, by state id.
-    pub states: Arc<HashMap<String, Vec<StateTable>>>,
+    pub saved: Arc<Saved>,
 }
 
 impl Worker {
@@ -187,7 +210,7 @@ impl Worker {
                     Body::Source(Box::new(task))
                 }
                 NodeKind::Values(batch) => {
-                    let emitted = start.states.get(&node.id).is_some();
+                    let emitted = start.saved.tables.contains_key(&node.id);
                     Body::Values((!emitted).then(|| Block::inserts(batch.clone(), 0)))
                 }
                 NodeKind::Union => Body::Union,
@@ -196,14 +219,9 @@ impl Worker {
                     if shared.settings.check_operators {
                         operator = Box::new(Check::new(operator, node.schema.clone()));
                     }
-                    if let Some(tables) = start.states.get(&node.id) {
-                        let mine = tables
-                            .iter()
-                            .map(|t| t.of_shard(shard, width(index)))
-                            .collect::<Result<Vec<_>, _>>()
-                            .map_err(JobError::failed)?;
-                        operator.restore(mine).map_err(|e| JobError::failed(format!("restoring the state of {}: {e}", node.name)))?;
-                    }
+                    let signal = shared.signals[shard].clone();
+                    operator.attach(Arc::new(move || signal.raise()));
+                    operator.place(shard, width(index));
                     Body::Operator(operator)
                 }
                 NodeKind::Sink(spec) => {
@@ -214,7 +232,7 @@ impl Worker {
                         run_id: shared.run_id.clone(),
                         cancelled: shared.cancelled.clone(),
                     };
-                    Body::Sink(Box::new(SinkTask::open(spec, context, metrics)?))
+                    Body::Sink(Box::new(SinkTask::open(spec, context, shared.settings.block_size, metrics)?))
                 }
             };
             let mut channels = Vec::new();
@@ -232,7 +250,10 @@ impl Worker {
                     inputs.push(input);
                 }
             }
+            let waits = matches!(&body, Body::Operator(operator) if operator.waits());
             nodes.push(Some(Instance {
+                waiter: waits.then(Waiter::default),
+                passed: checkpoint,
                 body,
                 channels,
                 inputs,
@@ -273,7 +294,11 @@ impl Worker {
         let sources: Vec<usize> =
             (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
         let remaining = nodes.iter().flatten().count();
+        let waiters = (0..nodes.len()).rev().filter(|n| nodes[*n].as_ref().is_some_and(|i| i.waiter.is_some())).collect();
         Ok(Worker {
+            waiters,
+            leads: leads(&nodes),
+            held: vec![false; inboxes.len()],
             shared,
             shard,
             nodes,
@@ -283,6 +308,8 @@ impl Worker {
             events,
             barrier: checkpoint,
             snapshot: None,
+            writing: Vec::new(),
+            saved: Some(start.saved),
             remaining,
             remaining_barriers: 0,
             buffers: Vec::new(),
@@ -297,6 +324,10 @@ impl Worker {
     /// Runs until the coordinator says that it is over; failures are reported as events.
     pub fn run(mut self) {
         self.shared.signals[self.shard].adopt();
+        if let Err(e) = self.restore() {
+            let _ = self.events.send(Event::Failed(e));
+            return;
+        }
         if self.remaining == 0 {
             // A job of single nodes leaves the other workers without any.
             self.finished = true;
@@ -316,10 +347,13 @@ impl Worker {
             if asked > self.barrier && self.snapshot.is_none() {
                 self.begin_checkpoint(asked)?;
             }
-            let mut worked = self.drain_inboxes()?;
-            if !worked && !self.shared.stopping.load(Ordering::Acquire) && self.has_room() {
-                worked = self.poll_sources()?;
+            let mut worked = self.poll_waiters()?;
+            let drained = self.drain_inboxes()?;
+            if !drained && !self.shared.stopping.load(Ordering::Acquire) && self.has_room() {
+                worked |= self.poll_sources()?;
             }
+            worked |= drained;
+            worked |= self.write_state()?;
             let now = clock::now_ns();
             if now - self.last_stats_ns > 50_000_000 {
                 self.last_stats_ns = now;
@@ -344,7 +378,7 @@ impl Worker {
                 }
             }
         }
-        self.shared.signals[self.shard].wait(NAP);
+        self.shared.signals[self.shard].wait(self.nap());
         for index in &self.sources {
             if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index] {
                 task.wake();
@@ -371,6 +405,12 @@ impl Worker {
                 metrics.entries.store(stats.entries, Ordering::Relaxed);
                 metrics.memory.store(stats.memory, Ordering::Relaxed);
                 metrics.late_rows.store(stats.late_rows, Ordering::Relaxed);
+                if node.waiter.is_some() {
+                    metrics.record_calls(stats.calls);
+                }
+                if let Some(disk) = operator.disk_stats() {
+                    metrics.record_disk(disk);
+                }
             }
         }
     }
@@ -413,7 +453,7 @@ impl Worker {
             for sender in 0..senders {
                 // A channel whose barrier has come waits for the others'.
                 for _ in 0..16 {
-                    if self.nodes[node].as_ref().is_some_and(|n| n.channels[first + sender].barrier) {
+                    if self.nodes[node].as_ref().is_some_and(|n| n.channels[first + sender].barrier) || self.closed(node) {
                         break;
                     }
                     let Some(element) = self.shared.queues[&(node, input)][self.shard][sender].pop() else { break };
@@ -429,7 +469,7 @@ impl Worker {
         // The source that lags most in event time goes first.
         let mut order = std::mem::take(&mut self.order);
         order.clear();
-        for index in &self.sources {
+        for index in self.sources.iter().filter(|s| !self.blocked(**s)) {
             match &self.nodes[*index].as_ref().expect("sources are in every worker they belong to").body {
                 Body::Source(task) if !task.ended => order.push((task.progress(), *index)),
                 Body::Values(_) if !self.nodes[*index].as_ref().expect("as above").finished => order.push((i64::MIN, *index)),
@@ -487,6 +527,9 @@ impl Worker {
                     }
                     self.route(index, block)?;
                     for _ in 0..PARTS_MAX {
+                        if self.blocked(index) {
+                            break;
+                        }
                         let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] else { break };
                         let Some(part) = task.next_part() else { break };
                         self.route(index, part)?;
@@ -567,7 +610,7 @@ impl Worker {
                 let node = self.nodes[index].as_mut().expect("as above");
                 node.channels[channel].barrier = true;
                 node.barriers += 1;
-                if node.barriers == node.channels.len() { self.barrier(index, id) } else { Ok(()) }
+                if node.barriers == node.channels.len() { self.aligned(index, id) } else { Ok(()) }
             }
         }
     }
@@ -606,7 +649,7 @@ impl Worker {
     fn combine(&mut self, index: usize) -> Result<(), JobError> {
         let node = self.nodes[index].as_mut().expect("checked by deliver");
         let active = node.channels.iter().filter(|c| !c.idle).map(|c| c.watermark).min();
-        let idle = active.is_none();
+        let idle = active.is_none() && !node.holds();
         if idle != node.idle {
             node.idle = idle;
             self.control(index, &Element::Idle(idle))?;
@@ -616,27 +659,7 @@ impl Worker {
             Some(watermark) if watermark > node.watermark => {
                 node.watermark = watermark;
                 self.shared.metrics[index][self.shard].watermark.store(watermark, Ordering::Relaxed);
-                loop {
-                    let Body::Operator(operator) = &mut self.nodes[index].as_mut().expect("as above").body else { break };
-                    let mut out = Output { blocks: self.buffers.pop().unwrap_or_default() };
-                    let progress = match operator.on_watermark(watermark, &mut out) {
-                        Ok(progress) => progress,
-                        Err(e) => return Err(self.failed(index, e)),
-                    };
-                    self.pass_on(index, out)?;
-                    if progress == Progress::Done {
-                        break;
-                    }
-                }
-                let passed = match &self.nodes[index].as_ref().expect("as above").body {
-                    Body::Operator(operator) if watermark != WATERMARK_END => operator.output_watermark(watermark),
-                    _ => watermark,
-                };
-                self.advance(index, passed)?;
-                if watermark == WATERMARK_END {
-                    self.finish(index);
-                }
-                Ok(())
+                self.pass_watermark(index)
             }
             _ => Ok(()),
         }
@@ -803,19 +826,25 @@ impl Worker {
             Body::Source(task) => snapshot.sources.push((state_id.clone(), task.states())),
             Body::Values(rows) => {
                 if rows.is_none() {
-                    snapshot.operators.push(OperatorState { operator: state_id.clone(), tables: vec![emitted()] });
+                    snapshot.operators.push(OperatorState { operator: state_id.clone(), tables: vec![emitted()], runs: Vec::new() });
                 }
             }
             Body::Operator(operator) => {
-                // A job that is over is never gone on with, so nobody asks for its state again.
-                let over = last && !self.shared.stopping.load(Ordering::Acquire);
+                // A job that is over is never gone on with, nor is one whose checkpoints nobody keeps: nobody
+                // asks for their state again.
+                let over = !self.shared.durable || (last && !self.shared.stopping.load(Ordering::Acquire));
                 let tables = match if over { Ok(Vec::new()) } else { operator.snapshot() } {
                     Ok(tables) => tables,
                     Err(e) => return Err(self.failed(index, e)),
                 };
-                if !tables.is_empty() {
-                    snapshot.operators.push(OperatorState { operator: state_id.clone(), tables });
+                let runs = match if over { Ok(Some(Vec::new())) } else { operator.snapshot_files() } {
+                    Ok(runs) => runs,
+                    Err(e) => return Err(self.failed(index, e)),
+                };
+                if runs.is_none() {
+                    self.writing.push(index);
                 }
+                self.saved_state(index, tables, runs.unwrap_or_default());
             }
             Body::Union => {}
             Body::Sink(sink) => {
@@ -826,11 +855,10 @@ impl Worker {
         self.control(index, &Element::Barrier(id))?;
         let node = self.nodes[index].as_mut().expect("as above");
         node.barriers = 0;
+        node.passed = id;
         node.channels.iter_mut().for_each(|c| c.barrier = false);
         self.remaining_barriers -= 1;
-        if self.remaining_barriers == 0 {
-            self.send_snapshot();
-        }
+        self.send_if_complete();
         let stash = std::mem::take(&mut self.nodes[index].as_mut().expect("as above").stash);
         for (channel, element) in stash {
             self.deliver(index, channel, element)?;
@@ -843,24 +871,4 @@ impl Worker {
 fn emitted() -> StateTable {
     let one: arrow::array::ArrayRef = Arc::new(UInt32Array::from(vec![1]));
     StateTable { name: "emitted".into(), batch: arrow::array::RecordBatch::try_from_iter([("emitted", one)]).expect("one column") }
-}
-
-/// Divides rows among shards by the hash of their key.
-fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) -> Result<(), OperatorError> {
-    let rows = block.rows();
-    let columns = keys.iter().map(|k| k.evaluate(&block.batch)?.into_array(rows)).collect::<Result<Vec<_>, DataFusionError>>()?;
-    let mut hashes = Vec::new();
-    hash::rows(&columns, rows, &mut hashes)?;
-    let mut picks: Vec<Vec<u32>> = vec![Vec::with_capacity(rows / pending.len() + 16); pending.len()];
-    for (row, hash) in hashes.iter().enumerate() {
-        picks[hash::shard(*hash, pending.len())].push(row as u32);
-    }
-    for (shard, picked) in picks.into_iter().enumerate() {
-        if picked.len() == rows {
-            pending[shard].push(block.clone());
-        } else if !picked.is_empty() {
-            pending[shard].push(block.take(&UInt32Array::from(picked))?);
-        }
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@
 //! a checkpoint's files safe.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,13 +19,19 @@ use tidemill_connect::{Committable, ConnectError, SinkContext, Writer};
 use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::physical::SinkSpec;
+use crate::settings::BlockSize;
+use crate::worker::mailbox::Mailbox;
 
 /// Rows gathered before a writer is called.
 const GATHER_ROWS: usize = 1024;
 /// Blocks gathered, whose latencies are noted together, when the writer takes single ones.
 const LATENCY_BLOCKS: usize = 64;
-/// Handed-over blocks that may wait for a writer's thread.
-const QUEUE_LENGTH: usize = 4;
+/// Rows that may wait for a writer's thread with blocks of a fixed size: whoever fixes it wants no row to
+/// be worked on sooner than it pays.
+const ROWS_WAITING: usize = 8192;
+/// The same with blocks of size `auto`: a writer needs some 0.2 ms for so many, in which the worker has
+/// made new ones; more would only be older when they are written.
+const ROWS_WAITING_AUTO: usize = 2048;
 /// How often who waits for a writer's thread looks around.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
@@ -45,7 +51,7 @@ enum Place {
 }
 
 struct WriterThread {
-    sender: Option<SyncSender<Message>>,
+    mailbox: Arc<Mailbox<Message>>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<JobError>>>,
 }
@@ -87,7 +93,7 @@ fn taken(failure: &Mutex<Option<JobError>>) -> JobError {
 }
 
 impl SinkTask {
-    pub fn open(spec: &SinkSpec, context: SinkContext, metrics: Arc<NodeMetrics>) -> Result<Self, JobError> {
+    pub fn open(spec: &SinkSpec, context: SinkContext, block_size: BlockSize, metrics: Arc<NodeMetrics>) -> Result<Self, JobError> {
         let writer = SinkWriter {
             table: spec.table.clone(),
             writer: spec.sink.writer(context).map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?,
@@ -95,7 +101,8 @@ impl SinkTask {
             not_null: spec.not_null.clone(),
             metrics,
         };
-        let writer = if spec.sink.own_thread() { Place::Thread(WriterThread::start(writer)?) } else { Place::Here(writer) };
+        let rows_max = if block_size == BlockSize::Auto { ROWS_WAITING_AUTO } else { ROWS_WAITING };
+        let writer = if spec.sink.own_thread() { Place::Thread(WriterThread::start(writer, rows_max)?) } else { Place::Here(writer) };
         Ok(SinkTask { gathers: spec.sink.gathers(), gathered: Vec::new(), gathered_rows: 0, dirty: false, writer })
     }
 
@@ -127,11 +134,11 @@ impl SinkTask {
         if self.gathered.is_empty() {
             return Ok(());
         }
-        self.gathered_rows = 0;
+        let rows = std::mem::take(&mut self.gathered_rows);
         match &mut self.writer {
             Place::Here(writer) if !self.gathers => writer.record_latencies(&self.gathered),
             Place::Here(writer) => writer.write_all(&self.gathered)?,
-            Place::Thread(thread) => return thread.send(Message::Rows(std::mem::take(&mut self.gathered))),
+            Place::Thread(thread) => return thread.send(Message::Rows(std::mem::take(&mut self.gathered)), rows),
         }
         self.gathered.clear();
         Ok(())
@@ -143,7 +150,7 @@ impl SinkTask {
             self.hand_on()?;
             match &mut self.writer {
                 Place::Here(writer) => writer.flush()?,
-                Place::Thread(thread) => thread.send(Message::Flush)?,
+                Place::Thread(thread) => thread.send(Message::Flush, 0)?,
             }
         }
         Ok(())
@@ -155,7 +162,7 @@ impl SinkTask {
             Place::Here(writer) => Ok(Prepared::Now(writer.prepare(last)?)),
             Place::Thread(thread) => {
                 let (done, receiver) = channel();
-                thread.send(Message::Prepare { last, done })?;
+                thread.send(Message::Prepare { last, done }, 0)?;
                 Ok(Prepared::Later(receiver, thread.failure.clone()))
             }
         }
@@ -163,32 +170,25 @@ impl SinkTask {
 }
 
 impl WriterThread {
-    fn start(mut writer: SinkWriter) -> Result<Self, JobError> {
-        let (sender, receiver) = sync_channel(QUEUE_LENGTH);
+    fn start(mut writer: SinkWriter, rows_max: usize) -> Result<Self, JobError> {
+        let mailbox = Arc::new(Mailbox::new(rows_max));
         let failure = Arc::new(Mutex::new(None));
-        let told = failure.clone();
+        let (theirs, told) = (mailbox.clone(), failure.clone());
         let name = format!("sink-{}", writer.table);
-        let run = move || {
-            if let Err(e) = writer.serve(&receiver) {
-                // Noted before the channels close, so that who finds them closed finds it.
-                *told.lock().expect("no panic while held") = Some(e);
-            }
-            drop(receiver);
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(run);
+        let thread = std::thread::Builder::new().name(name).spawn(move || writer.serve(&theirs, &told));
         let thread = thread.map_err(|e| JobError::failed(format!("starting the thread of a sink: {e}")))?;
-        Ok(WriterThread { sender: Some(sender), thread: Some(thread), failure })
+        Ok(WriterThread { mailbox, thread: Some(thread), failure })
     }
 
-    fn send(&self, message: Message) -> Result<(), JobError> {
-        self.sender.as_ref().expect("open until dropped").send(message).map_err(|_| taken(&self.failure))
+    fn send(&self, message: Message, rows: usize) -> Result<(), JobError> {
+        if self.mailbox.send(message, rows) { Ok(()) } else { Err(taken(&self.failure)) }
     }
 }
 
 impl Drop for WriterThread {
     /// A job that has ended writes no more.
     fn drop(&mut self) {
-        self.sender = None;
+        self.mailbox.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -205,18 +205,26 @@ struct SinkWriter {
 }
 
 impl SinkWriter {
-    fn serve(&mut self, messages: &Receiver<Message>) -> Result<(), JobError> {
-        while let Ok(message) = messages.recv() {
-            match message {
-                Message::Rows(blocks) => self.write_all(&blocks)?,
-                Message::Flush => self.flush()?,
+    /// Does what comes until nothing more will, or something fails.
+    fn serve(&mut self, mailbox: &Mailbox<Message>, failure: &Mutex<Option<JobError>>) {
+        let taking = mailbox.taking();
+        while let Some(message) = taking.next() {
+            let (result, answered) = match message {
+                Message::Rows(blocks) => (self.write_all(&blocks), None),
+                Message::Flush => (self.flush(), None),
                 Message::Prepare { last, done } => {
                     // Nobody waits for it if the job has failed meanwhile.
-                    let _ = done.send(self.prepare(last)?);
+                    let result = self.prepare(last).map(|committables| drop(done.send(committables)));
+                    (result, Some(done))
                 }
+            };
+            if let Err(e) = result {
+                // Noted before the channels close, so that who finds them closed finds it.
+                *failure.lock().expect("no panic while held") = Some(e);
+                return;
             }
+            drop(answered);
         }
-        Ok(())
     }
 
     fn failed(&self, e: ConnectError) -> JobError {

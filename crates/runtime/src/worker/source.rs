@@ -12,6 +12,7 @@ use tidemill_connect::{Polled, Reader, ReaderContext, Rows, Source, Split, Waker
 use tidemill_operator::map::Expr;
 use tidemill_operator::over::times::TimeColumn;
 use tidemill_plan::message;
+use tidemill_state::hash;
 
 use crate::JobError;
 use crate::connector::OnError;
@@ -33,6 +34,11 @@ impl SplitState {
     pub fn new(split: Split) -> Self {
         SplitState { split, watermark: NO_WATERMARK, finished: false }
     }
+
+    /// What the blocks of the split say that they came from.
+    pub fn partition(&self) -> u32 {
+        hash::bytes(self.split.id.as_bytes()) as u32
+    }
 }
 
 struct Active {
@@ -42,6 +48,8 @@ struct Active {
     waiting: bool,
     /// When it last gave rows, ns.
     last_rows_ns: u64,
+    /// What its blocks say that they came from.
+    partition: u32,
 }
 
 /// What a reader gave at once, being handed on in blocks of a smaller fixed size: reading,
@@ -92,6 +100,8 @@ pub(super) struct SourceTask {
     /// The split that lags is waited for, since it will go on: others that ran ahead would only fill
     /// the memory.
     waits: bool,
+    /// Splits that never end.
+    endless: bool,
     idle_ns: u64,
     on_error: OnError,
     dead_letter_schema: Option<SchemaRef>,
@@ -137,6 +147,7 @@ impl SourceTask {
             chunk: None,
             chunked,
             waits: spec.source.bounded() && idle_timeout.is_zero(),
+            endless: !spec.source.bounded(),
             idle_ns: idle_timeout.as_nanos() as u64,
             on_error: spec.options.on_error,
             dead_letter_schema,
@@ -149,7 +160,8 @@ impl SourceTask {
     }
 
     pub fn add(&mut self, state: SplitState) {
-        self.splits.push(Active { state, reader: None, waiting: false, last_rows_ns: clock::now_ns() });
+        let partition = state.partition();
+        self.splits.push(Active { state, reader: None, waiting: false, last_rows_ns: clock::now_ns(), partition });
     }
 
     /// The splits as they stand, for a checkpoint. Rows held back for a fuller block must have been
@@ -223,7 +235,8 @@ impl SourceTask {
             return (0..self.splits.len()).filter(|i| ready(&self.splits[*i])).min_by_key(|i| self.splits[*i].state.watermark);
         }
         let found = (0..self.splits.len()).map(|k| (self.next + k) % self.splits.len()).find(|i| ready(&self.splits[*i]))?;
-        self.next = found;
+        // Splits that never end take turns: one with a backlog must not keep the others waiting.
+        self.next = if self.endless { found + 1 } else { found };
         Some(found)
     }
 
@@ -345,7 +358,7 @@ impl SourceTask {
     }
 
     fn rows(&mut self, at: usize, rows: Rows) -> Result<Outcome, JobError> {
-        let Rows { batch, arrival_ns, bytes, bad, places } = rows;
+        let Rows { batch, kinds, arrival_ns, bytes, bad, places } = rows;
         self.metrics.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.metrics.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         self.splits[at].last_rows_ns = clock::now_ns();
@@ -377,10 +390,15 @@ impl SourceTask {
                 RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(JobError::failed)?
             }
         };
-        let mut block = Block::inserts(batch, arrival_ns);
+        // Expressions make a row of a row, so kinds stay with theirs.
+        let mut block = match kinds {
+            Some(kinds) => Block::changelog(batch, kinds.into(), arrival_ns),
+            None => Block::inserts(batch, arrival_ns),
+        };
         if rows > 0 {
             self.stamp(at, &mut block)?;
         }
+        let block = block.in_partition(self.splits[at].partition);
         Ok(match dead {
             Some(bad) => Outcome::BadRecords { bad, good: (rows > 0).then_some(block) },
             None => Outcome::Block(block),

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::datatypes::Schema;
 use arrow_flight::{FlightData, PutResult};
 use futures::FutureExt;
 use serde::Deserialize;
@@ -54,6 +55,14 @@ impl Note {
     }
 }
 
+/// What may stand beside the schema.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Opening {
+    /// The publisher leaves out columns that the job does not read, and wants to know if it does.
+    projected: bool,
+}
+
 /// A call that publishes.
 pub(super) struct Put {
     messages: Streaming<FlightData>,
@@ -88,6 +97,17 @@ impl Put {
         if inlet.schema() != *decoder.target() {
             return Err(ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name()))
                 .with_help("connect again"));
+        }
+        // Libraries may put there what they like.
+        let opening: Opening = serde_json::from_slice(&first.app_metadata).unwrap_or_default();
+        if opening.projected
+            && let Some(column) = lacking(stream, decoder.sent(), decoder.target())
+        {
+            return Err(ApiError::unavailable(format!(
+                "the job that reads stream '{}' uses its column '{column}', which the publisher leaves out",
+                stream.name()
+            ))
+            .with_help("ask again which columns it reads (GetFlightInfo)"));
         }
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let told = inlet.acknowledged()?;
@@ -202,6 +222,15 @@ impl Put {
             self.told = acknowledged;
         }
         Ok(acknowledged > self.told)
+    }
+}
+
+/// A column that the job reads and the publisher does not send.
+fn lacking(stream: &Stream, sent: &Schema, all: &Schema) -> Option<String> {
+    let lacks = |name: &&String| sent.field_with_name(name).is_err();
+    match stream.inlet_wanted() {
+        Some(wanted) => wanted.iter().find(lacks).cloned(),
+        None => all.fields().iter().map(|f| f.name()).find(lacks).cloned(),
     }
 }
 

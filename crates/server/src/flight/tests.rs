@@ -11,7 +11,7 @@ use arrow_flight::{Action, Criteria, FlightClient, FlightData, FlightDescriptor,
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tidemill_block::RowKind;
-use tidemill_connect::Waker;
+use tidemill_connect::{ReadRequest, Waker};
 use tidemill_hub::{Hub, Received, SubscribeRequest};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,9 +34,15 @@ struct Put {
 
 impl Put {
     async fn new(channel: &Channel, path: &[&str], schema: &Arc<Schema>) -> Result<Put, Status> {
+        Put::noting(channel, path, schema, "").await
+    }
+
+    /// With a note beside the schema.
+    async fn noting(channel: &Channel, path: &[&str], schema: &Arc<Schema>, note: &'static str) -> Result<Put, Status> {
         let (sender, receiver) = mpsc::channel(8);
         let path = path.iter().map(|p| p.to_string()).collect();
-        sender.send(schema_message(schema).with_descriptor(FlightDescriptor::new_path(path))).await.unwrap();
+        let opening = schema_message(schema).with_descriptor(FlightDescriptor::new_path(path)).with_app_metadata(note);
+        sender.send(opening).await.unwrap();
         let answers = FlightServiceClient::new(channel.clone()).do_put(ReceiverStream::new(receiver)).await?.into_inner();
         Ok(Put { sender, answers })
     }
@@ -118,6 +124,30 @@ async fn wrong_publishers_are_told_why_and_harm_nobody() {
     drop(job);
     assert_eq!(good.answer().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(refused(&["flight-wrong"], &schema()).await.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_that_the_job_does_not_read_may_be_left_out() {
+    let channel = channel().await;
+    let path = ["flight-columns", "p"];
+    let mut job = ReadJob::reading(path[0], ReadRequest { projection: vec![0], ..ReadRequest::all(schema()) });
+    let info = FlightClient::new(channel.clone()).get_flight_info(FlightDescriptor::new_path(vec![path[0].into()])).await.unwrap();
+    let about: Value = serde_json::from_slice(&info.app_metadata).unwrap();
+    assert_eq!(about["wanted"], json!(["n"]));
+    let rows = batch(&[1, 2]).project(&[0]).unwrap();
+    let mut put = Put::noting(&channel, &path, &rows.schema(), r#"{"projected":true}"#).await.unwrap();
+    put.answer().await.unwrap();
+    put.send(&rows, json!({"offset": 0})).await;
+    assert_eq!(job.take(2).await, [1, 2]);
+    drop(job);
+    assert_eq!(put.answer().await.unwrap_err().code(), Code::Unavailable);
+    // Another job comes, which reads the other column, too.
+    let _job = ReadJob::new(path[0]);
+    let status = Put::noting(&channel, &path, &rows.schema(), r#"{"projected":true}"#).await.err().expect("it is refused");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("uses its column 's'"), "{status}");
+    // Who leaves it out and does not ask means NULL.
+    assert!(Put::new(&channel, &path, &rows.schema()).await.is_ok());
 }
 
 /// Subscribes with a ticket of JSON, or a name.

@@ -83,8 +83,13 @@ pub(crate) struct ReadJob {
 
 impl ReadJob {
     pub fn new(stream: &str) -> Self {
+        ReadJob::reading(stream, ReadRequest::all(schema()))
+    }
+
+    /// One that does not read all columns.
+    pub fn reading(stream: &str, request: ReadRequest) -> Self {
         let source = CONNECTOR.source(&schema(), &mut options(stream, &[])).unwrap();
-        let context = ReaderContext { waker: Waker::noop(), request: ReadRequest::all(schema()), shard: 0, shards: 1 };
+        let context = ReaderContext { waker: Waker::noop(), request, shard: 0, shards: 1 };
         let reader = source.open(&Split::new("inlet"), context).unwrap();
         ReadJob { source, reader }
     }

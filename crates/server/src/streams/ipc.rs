@@ -38,6 +38,11 @@ impl BatchDecoder {
         self.map.target()
     }
 
+    /// The publisher's columns.
+    pub fn sent(&self) -> &SchemaRef {
+        self.batches.schema()
+    }
+
     /// The rows of one message, as the stream has them; `None` if it holds none.
     ///
     /// # Errors

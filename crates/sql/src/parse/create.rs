@@ -1,4 +1,4 @@
-//! `CREATE TABLE` and `CREATE VIEW`, which sqlparser cannot read in Flink's form.
+//! `CREATE TABLE` and `CREATE VIEW`, which sqlparser cannot read in Flink's form. `CREATE FUNCTION` is in `function`.
 
 use std::collections::HashSet;
 
@@ -6,12 +6,14 @@ use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Token;
 
 use super::cursor::Cursor;
+use super::function;
 use crate::ast::{CreateTable, ItemKind, LikeClause, LikeFeature, LikeOption, LikeStrategy, StatementKind, TableItem, TableOption};
 use crate::diagnostic::SqlError;
 use crate::types::{arrow_type, parse_nullability, parse_type};
 
 /// Reads from `CREATE` on.
 pub(crate) fn create(c: &mut Cursor<'_>) -> Result<StatementKind, SqlError> {
+    let start = c.position();
     c.expect("CREATE")?;
     let temporary = c.accept("TEMPORARY");
     if c.accept("TABLE") {
@@ -20,10 +22,13 @@ pub(crate) fn create(c: &mut Cursor<'_>) -> Result<StatementKind, SqlError> {
     if c.accept("VIEW") {
         return create_view(c, temporary);
     }
-    Err(c.expected("TABLE or VIEW"))
+    if c.accept("FUNCTION") {
+        return function::create_function(c, temporary, start);
+    }
+    Err(c.expected("TABLE, VIEW or FUNCTION"))
 }
 
-fn if_not_exists(c: &mut Cursor<'_>) -> bool {
+pub(super) fn if_not_exists(c: &mut Cursor<'_>) -> bool {
     c.accept_all(&["IF", "NOT", "EXISTS"])
 }
 
@@ -205,7 +210,7 @@ fn not_enforced(c: &mut Cursor<'_>, start: usize) -> Result<(), SqlError> {
     Err(SqlError::at(span, message).with_help("write PRIMARY KEY … NOT ENFORCED"))
 }
 
-fn table_options(c: &mut Cursor<'_>) -> Result<Vec<TableOption>, SqlError> {
+pub(super) fn table_options(c: &mut Cursor<'_>) -> Result<Vec<TableOption>, SqlError> {
     c.expect_token(&Token::LParen)?;
     let mut options: Vec<TableOption> = Vec::new();
     if c.accept_token(&Token::RParen) {

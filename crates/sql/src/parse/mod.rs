@@ -9,10 +9,12 @@
 mod create;
 mod cursor;
 pub(crate) mod expression;
+mod function;
 pub(crate) mod match_recognize;
 mod refuse;
 mod script;
 mod simple;
+mod table_call;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -21,6 +23,7 @@ use std::ops::Range;
 
 use sqlparser::tokenizer::Token;
 
+pub(crate) use table_call::table_call;
 pub(crate) use window::is_table_argument;
 pub use window::window_call;
 

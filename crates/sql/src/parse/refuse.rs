@@ -12,6 +12,7 @@ use sqlparser::tokenizer::{Span as TokenSpan, Token};
 
 use super::expression::is_clause_word;
 use super::script::Script;
+use super::table_call::table_call;
 use super::window::{is_table_argument, is_window_function, window_call};
 use crate::diagnostic::{LineIndex, Span, SqlError};
 
@@ -29,6 +30,9 @@ pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> 
     Ok(())
 }
 
+/// The functions that can be made.
+const CREATE_FUNCTION: &str = "CREATE FUNCTION f (a BIGINT) RETURNS BIGINT LANGUAGE PROCESS AS 'program arguments' makes one of a program";
+
 /// The error for a statement that is known and not run; `None` if the words begin no such statement.
 pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
     let word = |n: usize| script.word(at + n).unwrap_or_default();
@@ -36,11 +40,9 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
     let (count, message, help): (usize, String, &str) = match (first.as_str(), second.as_str()) {
         ("CREATE", "OR") => (3, "CREATE OR REPLACE is not supported".into(), "DROP … IF EXISTS and then CREATE"),
         ("REPLACE", _) => (1, "REPLACE TABLE is not supported".into(), "DROP TABLE IF EXISTS and then CREATE TABLE … AS"),
-        ("CREATE", "FUNCTION") | ("CREATE", "SYSTEM" | "AGGREGATE" | "MACRO") => {
-            (2, "CREATE FUNCTION is not supported: user code cannot be loaded".into(), "the built-in functions, or a view, must do")
-        }
-        ("CREATE", "TEMPORARY") if matches!(word(2).as_str(), "FUNCTION" | "SYSTEM") => {
-            (3, "CREATE FUNCTION is not supported: user code cannot be loaded".into(), "the built-in functions, or a view, must do")
+        ("CREATE", "SYSTEM" | "AGGREGATE" | "MACRO") => (2, format!("CREATE {second} FUNCTION is not supported"), CREATE_FUNCTION),
+        ("CREATE", "TEMPORARY") if matches!(word(2).as_str(), "SYSTEM" | "AGGREGATE") => {
+            (3, format!("CREATE TEMPORARY {} FUNCTION is not supported", word(2)), CREATE_FUNCTION)
         }
         ("CREATE", "CATALOG" | "DATABASE" | "SCHEMA") => (
             2,
@@ -62,11 +64,11 @@ pub(crate) fn statement(script: &Script<'_>, at: usize) -> Option<SqlError> {
         ("CREATE", "CONNECTION") => {
             (2, "CREATE CONNECTION is not supported".into(), "the options of a connection stand in the table's WITH")
         }
-        ("DROP", "TEMPORARY") if !matches!(word(2).as_str(), "TABLE" | "VIEW" | "") => {
-            (3, format!("DROP {} is not supported", word(2)), "tables and views can be dropped")
+        ("DROP", "TEMPORARY") if !matches!(word(2).as_str(), "TABLE" | "VIEW" | "FUNCTION" | "") => {
+            (3, format!("DROP {} is not supported", word(2)), "tables, views and functions can be dropped")
         }
-        ("DROP", "FUNCTION" | "CATALOG" | "DATABASE" | "SCHEMA" | "MODEL" | "MATERIALIZED" | "INDEX" | "SYSTEM" | "CONNECTION") => {
-            (2, format!("DROP {second} is not supported"), "tables and views can be dropped")
+        ("DROP", "CATALOG" | "DATABASE" | "SCHEMA" | "MODEL" | "MATERIALIZED" | "INDEX" | "SYSTEM" | "CONNECTION") => {
+            (2, format!("DROP {second} is not supported"), "tables, views and functions can be dropped")
         }
         ("ALTER", _) => (
             1,
@@ -171,12 +173,12 @@ pub(crate) fn reserved_help(word: &str) -> Option<String> {
 
 /// Refuses what a query holds.
 pub(crate) fn check_query(query: &Query, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    broken(query.visit(&mut Refuser { lines }))
+    broken(query.visit(&mut Refuser { lines, of_tables: Vec::new() }))
 }
 
 /// Refuses what an expression holds.
 pub(crate) fn check_expr(expr: &Expr, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    broken(expr.visit(&mut Refuser { lines }))
+    broken(expr.visit(&mut Refuser { lines, of_tables: Vec::new() }))
 }
 
 fn broken(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
@@ -188,6 +190,8 @@ fn broken(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
 
 struct Refuser<'l> {
     lines: &'l LineIndex<'l>,
+    /// Where the names stand of functions in FROM that take a table.
+    of_tables: Vec<TokenSpan>,
 }
 
 impl Refuser<'_> {
@@ -196,7 +200,7 @@ impl Refuser<'_> {
         ControlFlow::Break(Box::new(if help.is_empty() { error } else { error.with_help(help) }))
     }
 
-    /// A function that takes a table must be one of the windows.
+    /// A function that takes a table stands in FROM.
     fn check_call(&self, name: &ObjectName, args: &[FunctionArg]) -> ControlFlow<Box<SqlError>> {
         let takes_table = args.iter().any(|arg| match arg {
             FunctionArg::Unnamed(FunctionArgExpr::Expr(e))
@@ -207,8 +211,8 @@ impl Refuser<'_> {
         if takes_table && !is_window_function(name) {
             return self.refuse(
                 name.span(),
-                &format!("{name} cannot take a table: there are no table functions but TUMBLE, HOP, CUMULATE and SESSION"),
-                "",
+                &format!("{name} cannot take a table here: a function of tables stands in FROM"),
+                &format!("write SELECT * FROM {name}(TABLE t PARTITION BY k)"),
             );
         }
         ControlFlow::Continue(())
@@ -286,6 +290,14 @@ impl Visitor for Refuser<'_> {
         if let Some(Err(error)) = window_call(factor, self.lines) {
             return ControlFlow::Break(Box::new(error));
         }
+        let of_tables = match table_call(factor, self.lines) {
+            Some(Err(error)) => return ControlFlow::Break(Box::new(error)),
+            Some(Ok(call)) => {
+                self.of_tables.push(call.name.span());
+                true
+            }
+            None => false,
+        };
         let span = factor.span();
         match factor {
             TableFactor::Table { name, args, with_hints, version, partitions, with_ordinality, sample, json_path, index_hints, .. } => {
@@ -319,11 +331,11 @@ impl Visitor for Refuser<'_> {
                 if *with_ordinality {
                     return self.refuse(span, "WITH ORDINALITY is not supported here", "");
                 }
-                if let Some(args) = args {
+                if let (Some(args), false) = (args, of_tables) {
                     return self.check_call(name, &args.args);
                 }
             }
-            TableFactor::TableFunction { expr: Expr::Function(function), .. } => {
+            TableFactor::TableFunction { expr: Expr::Function(function), .. } if !of_tables => {
                 if let FunctionArguments::List(list) = &function.args {
                     return self.check_call(&function.name, &list.args);
                 }
@@ -373,6 +385,7 @@ impl Visitor for Refuser<'_> {
         }
         if let Expr::Function(function) = expr
             && let FunctionArguments::List(list) = &function.args
+            && !self.of_tables.contains(&function.name.span())
         {
             return self.check_call(&function.name, &list.args);
         }

@@ -267,10 +267,10 @@ fn parse_hints(text: &str) -> Result<Vec<HintKind>, SqlError> {
                 let key = text_of("a key", &mut tokens)?;
                 let has_value = tokens.next_if_eq(&Token::Eq).is_some();
                 let value = if has_value { text_of("a value", &mut tokens)? } else { String::new() };
-                if !has_value && matches!(name.as_str(), "OPTIONS" | "STATE_TTL") {
+                if !has_value && matches!(name.as_str(), "OPTIONS" | "STATE_TTL" | "LOOKUP") {
                     return Err(bad(&format!("'{key}' has no value")));
                 }
-                if pairs.insert(key.clone(), value).is_some() && name == "OPTIONS" {
+                if pairs.insert(key.clone(), value).is_some() && matches!(name.as_str(), "OPTIONS" | "LOOKUP") {
                     return Err(bad(&format!("'{key}' is there twice")));
                 }
                 match tokens.next() {
@@ -284,6 +284,7 @@ fn parse_hints(text: &str) -> Result<Vec<HintKind>, SqlError> {
         hints.push(match name.as_str() {
             "OPTIONS" => HintKind::Options(pairs),
             "STATE_TTL" => HintKind::StateTtl(pairs),
+            "LOOKUP" => HintKind::Lookup(pairs),
             _ => HintKind::Other(name),
         });
     }

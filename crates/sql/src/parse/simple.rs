@@ -5,6 +5,7 @@ use std::ops::Range;
 use sqlparser::tokenizer::Token;
 
 use super::cursor::Cursor;
+use super::function;
 use super::script::Script;
 use crate::ast::{CopySource, Insert, OnConflict, StatementKind};
 use crate::diagnostic::SqlError;
@@ -141,13 +142,16 @@ pub(crate) fn reset(script: &Script<'_>, range: &Range<usize>) -> Result<Stateme
     Ok(StatementKind::Reset { key })
 }
 
-/// `DROP [TEMPORARY] TABLE|VIEW [IF EXISTS] name`.
+/// `DROP [TEMPORARY] TABLE|VIEW|FUNCTION [IF EXISTS] name`.
 pub(crate) fn drop(c: &mut Cursor<'_>) -> Result<StatementKind, SqlError> {
     c.expect("DROP")?;
     c.accept("TEMPORARY");
+    if c.accept("FUNCTION") {
+        return function::drop_function(c);
+    }
     let table = c.accept("TABLE");
     if !table && !c.accept("VIEW") {
-        return Err(c.expected("TABLE or VIEW"));
+        return Err(c.expected("TABLE, VIEW or FUNCTION"));
     }
     let if_exists = c.accept_all(&["IF", "EXISTS"]);
     let name = c.name("a name")?;

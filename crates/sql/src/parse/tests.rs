@@ -86,6 +86,8 @@ fn show(statement: &Statement) -> String {
         StatementKind::Query(query) => show_query(query),
         StatementKind::Explain { details, statement } => format!("explain[{}] {}", list(details), show(statement)),
         StatementKind::Describe { name } => format!("describe {name}"),
+        StatementKind::CreateFunction(function) => format!("function {function:?}"),
+        StatementKind::DropFunction { .. } => format!("{:?}", statement.kind),
         StatementKind::ShowTables => "show-tables".into(),
         StatementKind::ShowCreateTable { name } => format!("show-create {name}"),
         StatementKind::Copy { source, to, options } => {
@@ -241,8 +243,8 @@ fn views_and_drops() {
     );
     check("DROP TABLE t; DROP TEMPORARY TABLE IF EXISTS c.t", "drop-table false t | drop-table true c.t");
     check("DROP VIEW IF EXISTS v", "drop-view true v");
-    check("DROP SEQUENCE s", "expected TABLE or VIEW, found SEQUENCE @ SEQUENCE");
-    check("CREATE TRIGGER x", "expected TABLE or VIEW, found TRIGGER @ TRIGGER");
+    check("DROP SEQUENCE s", "expected TABLE, VIEW or FUNCTION, found SEQUENCE @ SEQUENCE");
+    check("CREATE TRIGGER x", "expected TABLE, VIEW or FUNCTION, found TRIGGER @ TRIGGER");
 }
 
 #[test]
@@ -410,7 +412,6 @@ fn refusals() {
     check("SELECT a FROM t WHERE (a, b) IN (SELECT a, b FROM u)", "IN (SELECT …) compares one column, not several at once @ a, b");
     check("SELECT a FROM t FOR UPDATE", "FOR UPDATE and its like are not supported: nothing is locked @ SELECT a FROM t");
     for (script, place) in [
-        ("CREATE FUNCTION f AS 'x'", "CREATE FUNCTION"),
         ("CREATE TEMPORARY SYSTEM FUNCTION f AS 'x'", "CREATE TEMPORARY SYSTEM"),
         ("CREATE CATALOG c WITH ('type'='x')", "CREATE CATALOG"),
         ("CREATE DATABASE d", "CREATE DATABASE"),
@@ -482,6 +483,7 @@ fn check_hints(script: &str, expect: &str) {
                     let kind = match &h.kind {
                         HintKind::Options(map) => format!("options {map:?}"),
                         HintKind::StateTtl(map) => format!("ttl {map:?}"),
+                        HintKind::Lookup(map) => format!("lookup {map:?}"),
                         HintKind::Other(name) => name.clone(),
                     };
                     format!("{}@{}:{} {kind}", h.table, h.at.line, h.at.column)
@@ -501,7 +503,10 @@ fn hints() {
         "SELECT * FROM c.`d e`.t /*+ OPTIONS('k'='v') */, t /*+options('k'='w')*/",
         "c.d e.t@1:15 options {\"k\": \"v\"}; t@1:50 options {\"k\": \"w\"}",
     );
-    check_hints("SELECT /*+ STATE_TTL('a'='1d'), LOOKUP('table'='c') */ * FROM a", "@1:1 ttl {\"a\": \"1d\"}; @1:1 LOOKUP");
+    check_hints(
+        "SELECT /*+ STATE_TTL('a'='1d'), LOOKUP('table'='c') */ * FROM a",
+        "@1:1 ttl {\"a\": \"1d\"}; @1:1 lookup {\"table\": \"c\"}",
+    );
     check_hints("SELECT /*+ BROADCAST(a) */ * FROM a", "@1:1 BROADCAST");
     check_hints("INSERT INTO s /*+ OPTIONS('k'='v') */ SELECT 1; SELECT 2", "s@1:13 options {\"k\": \"v\"}");
     check_hints("SELECT * FROM 'x.csv' /*+ OPTIONS('k'='v') */", "x.csv@1:15 options {\"k\": \"v\"}");

@@ -259,6 +259,10 @@ fn unknown_function(name: &str, functions: &Functions) -> SqlError {
     if functions.window(name).is_some() {
         return SqlError::new(format!("{upper} needs a window")).with_help(format!("write {upper}(…) OVER (PARTITION BY k ORDER BY rt)"));
     }
+    if functions.user(name).is_some() {
+        return SqlError::new(format!("function {name} gives a table: it cannot stand here"))
+            .with_help(format!("write SELECT * FROM {name}(TABLE t PARTITION BY k)"));
+    }
     let error = SqlError::new(format!("there is no function {upper}"));
     match nearest(name, functions.names()) {
         Some(near) => error.with_help(format!("did you mean {}? `tidemill reference` lists all", near.to_ascii_uppercase())),

@@ -1,7 +1,7 @@
 //! The functions by name, Flink's names for aggregates, and the special syntax that becomes a call
 //! (`EXTRACT`, `POSITION`, `SUBSTRING`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use datafusion_common::Result;
@@ -11,6 +11,9 @@ use datafusion_expr::{AggregateUDF, Expr, ScalarUDF, WindowUDF};
 use datafusion_functions::core::planner::CoreFunctionPlanner;
 use datafusion_functions_nested::planner::{FieldAccessPlanner, NestedFunctionPlanner};
 use tidemill_plan::function::{SessionSettings, scalar_functions};
+use tidemill_plan::process::{Body, Function, Kind};
+
+use crate::diagnostic::SqlError;
 
 /// Flink's names for aggregates that DataFusion has under another.
 const AGGREGATE_NAMES: &[(&str, &str)] = &[
@@ -24,13 +27,20 @@ const AGGREGATE_NAMES: &[(&str, &str)] = &[
 /// Names that calls are turned into, not meant to be written.
 const INTERNAL: &[&str] = &["flink_cast", "flink_cast_string", "flink_try_cast", "floor_time", "ceil_time"];
 
+/// The functions of tables that are syntax.
+const TABLE_FUNCTIONS: &[&str] = &["tumble", "hop", "cumulate", "session"];
+
 /// All functions, by lower-case name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Functions {
     settings: SessionSettings,
     scalar: HashMap<String, Arc<ScalarUDF>>,
     aggregate: HashMap<String, Arc<AggregateUDF>>,
     window: HashMap<String, Arc<WindowUDF>>,
+    /// What the user has declared.
+    user: BTreeMap<String, Arc<Function>>,
+    /// How many functions of a name were declared so far.
+    declared: BTreeMap<String, u32>,
 }
 
 impl Functions {
@@ -65,7 +75,47 @@ impl Functions {
             }
             window.insert(f.name().to_string(), f);
         }
-        Functions { settings: settings.clone(), scalar, aggregate, window }
+        Functions { settings: settings.clone(), scalar, aggregate, window, user: BTreeMap::new(), declared: BTreeMap::new() }
+    }
+
+    /// With what the user has declared in `other`.
+    pub fn with_user_of(self, other: &Functions) -> Self {
+        Functions { user: other.user.clone(), declared: other.declared.clone(), ..self }
+    }
+
+    /// Declares a function of the user.
+    ///
+    /// # Errors
+    /// There is one of its name.
+    pub fn declare(&mut self, name: &str, kind: Kind, body: Body) -> std::result::Result<(), SqlError> {
+        let key = name.to_ascii_lowercase();
+        if self.user.contains_key(&key) {
+            return Err(SqlError::new(format!("there is a function {name} already"))
+                .with_help(format!("DROP FUNCTION {name} first, or write IF NOT EXISTS to keep the one that is there")));
+        }
+        let built_in = self.scalar.contains_key(&key) || self.aggregate.contains_key(&key) || self.window.contains_key(&key);
+        if built_in || TABLE_FUNCTIONS.contains(&key.as_str()) {
+            return Err(SqlError::new(format!("{} is a built-in function", name.to_ascii_uppercase())).with_help("choose another name"));
+        }
+        let generation = self.declared.entry(key.clone()).or_default();
+        self.user.insert(key, Arc::new(Function { name: name.to_string(), generation: *generation, kind, body }));
+        *generation += 1;
+        Ok(())
+    }
+
+    /// Forgets a function of the user; whether there was one.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.user.remove(&name.to_ascii_lowercase()).is_some()
+    }
+
+    /// A function of the user.
+    pub fn user(&self, name: &str) -> Option<&Arc<Function>> {
+        self.user.get(&name.to_ascii_lowercase())
+    }
+
+    /// The names of the user's functions of tables.
+    pub fn user_tables(&self) -> impl Iterator<Item = &str> {
+        self.user.values().filter(|f| matches!(f.kind, Kind::Table { .. })).map(|f| f.name.as_str())
     }
 
     /// What they were made for.
@@ -74,7 +124,7 @@ impl Functions {
     }
 
     pub fn scalar(&self, name: &str) -> Option<Arc<ScalarUDF>> {
-        get(&self.scalar, name)
+        get(&self.scalar, name).or_else(|| self.user(name)?.scalar())
     }
 
     pub fn aggregate(&self, name: &str) -> Option<Arc<AggregateUDF>> {
@@ -87,7 +137,7 @@ impl Functions {
 
     /// All names that may be written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.scalar.keys().chain(self.aggregate.keys()).chain(self.window.keys());
+        let names = self.scalar.keys().chain(self.aggregate.keys()).chain(self.window.keys()).chain(self.user.keys());
         names.map(String::as_str).filter(|n| !INTERNAL.contains(n))
     }
 

@@ -5,7 +5,7 @@
 //! plans it against [`context`], which resolves names ([`catalog`], [`functions`], [`types`]) and calls
 //! [`window`] for what stands in `FROM` ([`match_recognize`] for patterns); [`rewrite_plan`] gives casts
 //! and averages Flink's meaning, [`unnest`] makes plain plans of `CROSS JOIN UNNEST`, [`temporal`] sees to
-//! `FOR SYSTEM_TIME AS OF` before and after.
+//! `FOR SYSTEM_TIME AS OF` before and after, with [`lookup`] for processing time.
 //! Errors come out through [`error`]. Tables and sinks: [`create`], [`like`], [`insert`], [`show`].
 
 pub(crate) mod catalog;
@@ -19,7 +19,9 @@ pub(crate) mod insert;
 pub(crate) mod interval;
 pub(crate) mod legacy_window;
 pub(crate) mod like;
+mod lookup;
 pub(crate) mod match_recognize;
+pub(crate) mod process;
 pub(crate) mod rewrite_plan;
 pub(crate) mod rewrite_sql;
 pub(crate) mod show;
@@ -43,7 +45,7 @@ use sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, Statement as SqlStateme
 use tidemill_plan::Table;
 
 use crate::diagnostic::{LineIndex, Span, SqlError};
-use crate::session::Session;
+use crate::session::{LookupResolver, Session};
 use catalog::{Catalog, Files};
 use context::Context;
 use functions::Functions;
@@ -80,6 +82,7 @@ pub(crate) struct Planner {
     script: Arc<str>,
     config: Arc<ConfigOptions>,
     files: Arc<Files>,
+    lookups: Option<LookupResolver>,
 }
 
 impl Planner {
@@ -92,6 +95,7 @@ impl Planner {
             script: session.script.clone(),
             config: session.config.clone(),
             files: Arc::new(Files::new(session.files.clone())),
+            lookups: session.lookups.clone(),
         }
     }
 
@@ -115,13 +119,15 @@ impl Planner {
     pub fn query(&self, query: &Query, span: Span) -> Result<LogicalPlan, SqlError> {
         let lines = self.lines();
         let mut rewritten = Box::new(query.clone());
-        rewrite_sql::query(&mut rewritten, &lines, &self.functions).map_err(|e| e.or_at(Some(span)))?;
+        rewrite_sql::query(&mut rewritten, &lines, &self.functions, &self.hints).map_err(|e| e.or_at(Some(span)))?;
         let context = self.context();
+        let lookups = lookup::Context { functions: &self.functions, hints: &self.hints, resolver: self.lookups.as_ref() };
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))
-            .and_then(temporal::plan)
+            .and_then(|plan| temporal::plan(plan, &lookups))
             .and_then(|plan| rewrite_plan::plan(plan, &self.functions))
-            .and_then(|plan| self.check_types(plan));
+            .and_then(|plan| self.check_types(plan))
+            .and_then(tidemill_plan::process::extract::extract);
         planned.map_err(|e| error::sql_error(&e, &lines, &self.functions, &error::Words::of_query(query)).or_at(Some(span)))
     }
 
@@ -153,11 +159,12 @@ impl Planner {
     pub fn expr(&self, expr: &SqlExpr, schema: &DFSchema, span: Span) -> Result<Expr, SqlError> {
         let lines = self.lines();
         let mut rewritten = expr.clone();
-        rewrite_sql::expr(&mut rewritten, &lines, &self.functions).map_err(|e| e.or_at(Some(span)))?;
+        rewrite_sql::expr(&mut rewritten, &lines, &self.functions, &self.hints).map_err(|e| e.or_at(Some(span)))?;
         let context = self.context();
         SqlToRel::new_with_options(&context, parser_options())
             .sql_to_expr(rewritten, schema, &mut PlannerContext::new())
             .and_then(|e| rewrite_plan::expr(e, schema, &self.functions))
+            .and_then(process::no_call)
             .map_err(|e| error::sql_error(&e, &lines, &self.functions, &error::Words::of_expr(expr)).or_at(Some(span)))
     }
 

@@ -13,6 +13,7 @@ use sqlparser::tokenizer::Span as TokenSpan;
 
 use super::functions::Functions;
 use super::grouping;
+use super::hints::Hints;
 use super::interval;
 use super::legacy_window;
 use super::temporal;
@@ -20,13 +21,13 @@ use crate::diagnostic::{LineIndex, SqlError};
 use crate::parse::is_table_argument;
 
 /// Rewrites a query.
-pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>, functions: &Functions) -> Result<(), SqlError> {
-    result(query.visit(&mut Rewriter { lines, functions }))
+pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
+    result(query.visit(&mut Rewriter { lines, functions, hints }))
 }
 
 /// Rewrites an expression.
-pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>, functions: &Functions) -> Result<(), SqlError> {
-    result(expr.visit(&mut Rewriter { lines, functions }))
+pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
+    result(expr.visit(&mut Rewriter { lines, functions, hints }))
 }
 
 fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
@@ -39,6 +40,7 @@ fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
 struct Rewriter<'l> {
     lines: &'l LineIndex<'l>,
     functions: &'l Functions,
+    hints: &'l Hints,
 }
 
 impl VisitorMut for Rewriter<'_> {
@@ -79,7 +81,7 @@ impl VisitorMut for Rewriter<'_> {
 
 impl Rewriter<'_> {
     fn select(&self, select: &mut Select) -> Result<(), SqlError> {
-        temporal::rewrite(select, self.lines)?;
+        temporal::rewrite(select, self.lines, self.hints)?;
         if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
             grouping::rewrite(keys);
         }

@@ -28,6 +28,35 @@ fn list(names: &[String]) -> String {
     names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ")
 }
 
+/// An option's value as it may be shown: whole values of options that are secrets, passwords in addresses and
+/// tokens in headers are replaced.
+fn without_secret(key: &str, value: &str) -> String {
+    const SECRET: [&str; 6] = ["password", "passwd", "secret", "token", "jaas", "authorization"];
+    const HIDDEN: &str = "******";
+    let is_secret = |text: &str| SECRET.iter().any(|word| text.to_ascii_lowercase().contains(word));
+    if is_secret(key) {
+        return HIDDEN.into();
+    }
+    let mut shown = value.to_string();
+    if let Some(begin) = value.find("://").map(|at| at + 3) {
+        let authority = value[begin..].split(['/', '?', '#']).next().unwrap_or_default();
+        if let Some((user, _)) = authority.rsplit_once('@').map(|(user, host)| (user.split(':').next().unwrap_or_default(), host)) {
+            let password = begin + user.len()..begin + authority.rfind('@').unwrap_or(user.len());
+            if !password.is_empty() {
+                shown.replace_range(password, &format!(":{HIDDEN}"));
+            }
+        }
+        if let Some((address, query)) = shown.clone().split_once('?') {
+            let hide = |pair: &str| match pair.split_once('=') {
+                Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+                _ => pair.to_string(),
+            };
+            shown = format!("{address}?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"));
+        }
+    }
+    shown
+}
+
 fn create_view(name: &str, view: &View) -> String {
     let columns = if view.columns.is_empty() { String::new() } else { format!(" ({})", list(&view.columns)) };
     format!("CREATE VIEW {}{columns} AS\n{}", quoted(name), view.text)
@@ -54,7 +83,8 @@ fn create_table(table: &Table, text: &TableText) -> String {
         let _ = write!(out, " COMMENT {}", literal(comment));
     }
     if !table.options.is_empty() {
-        let options: Vec<String> = table.options.iter().map(|(k, v)| format!("{} = {}", literal(k), literal(v))).collect();
+        let options: Vec<String> =
+            table.options.iter().map(|(k, v)| format!("{} = {}", literal(k), literal(&without_secret(k, v)))).collect();
         let _ = write!(out, " WITH (\n  {}\n)", options.join(",\n  "));
     }
     out
@@ -114,5 +144,25 @@ pub(crate) fn describe(relation: &Relation) -> Vec<Described> {
                 watermark: String::new(),
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_secret;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for (key, value, shown) in [
+            ("password", "hunter2", "******"),
+            ("properties.sasl.jaas.config", "… password=\"x\";", "******"),
+            ("http.header.Authorization", "Bearer x", "******"),
+            ("url", "jdbc:postgresql://ann:hunter2@db:5432/s?ssl-mode=prefer", "jdbc:postgresql://ann:******@db:5432/s?ssl-mode=prefer"),
+            ("url", "mysql://db/s?user=ann&password=hunter2", "mysql://db/s?user=ann&password=******"),
+            ("url", "http://host/a@b:c?x=1", "http://host/a@b:c?x=1"),
+            ("path", "/data/a b.csv", "/data/a b.csv"),
+        ] {
+            assert_eq!(without_secret(key, value), shown);
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! DataFusion's planner would pass over the clause. So it becomes part of the condition before planning
 //! ([`rewrite`]: `ON (…) AND __as_of(a.rt, …)`), which resolves its column among those of the left side,
-//! and the join becomes a [`TemporalJoinNode`] after it ([`plan`]).
+//! and the join becomes a [`TemporalJoinNode`] after it ([`plan`]), or, if the time is processing time, a
+//! lookup join ([`lookup`]).
 
 use std::sync::Arc;
 
@@ -13,10 +14,13 @@ use datafusion_expr::{BinaryExpr, Expr, Extension, Join, LogicalPlan, Operator, 
 use sqlparser::ast::{
     BinaryOperator, Expr as SqlExpr, JoinConstraint, JoinOperator, Select, Spanned, TableFactor, TableVersion, TableWithJoins, Value,
 };
+use tidemill_plan::lookup::is_processing_time;
 use tidemill_plan::node::as_column;
 use tidemill_plan::temporal::{AS_OF, TemporalJoinNode, versioned};
 
 use super::catalog::last_part;
+use super::hints::Hints;
+use super::lookup::{self, Asked};
 use super::rewrite_sql::call;
 use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::types::flink_type;
@@ -27,25 +31,23 @@ const WRITE: &str = "write a JOIN (or LEFT JOIN) t FOR SYSTEM_TIME AS OF a.rt AS
 ///
 /// # Errors
 /// A clause that does not belong to a join, or to one that has no ON.
-pub(super) fn rewrite(select: &mut Select, lines: &LineIndex<'_>) -> std::result::Result<(), SqlError> {
-    select.from.iter_mut().try_for_each(|table| tables(table, lines))
+pub(super) fn rewrite(select: &mut Select, lines: &LineIndex<'_>, hints: &Hints) -> std::result::Result<(), SqlError> {
+    let at = select.select_token.0.span.start;
+    select.from.iter_mut().try_for_each(|table| tables(table, lines, &|alias| hints.lookup_for(at, alias)))
 }
 
-fn tables(table: &mut TableWithJoins, lines: &LineIndex<'_>) -> std::result::Result<(), SqlError> {
-    if let Some((name, span, _)) = version(&mut table.relation, lines) {
+/// `hint` gives the number of the `LOOKUP` hint for a table.
+fn tables(table: &mut TableWithJoins, lines: &LineIndex<'_>, hint: &dyn Fn(&str) -> Option<usize>) -> std::result::Result<(), SqlError> {
+    if let Some(Version { name, span, .. }) = version(&mut table.relation, lines) {
         return Err(SqlError::new(format!("{name} FOR SYSTEM_TIME AS OF: only the right side of a join can be read as of a time"))
             .or_at(span)
             .with_help(WRITE));
     }
-    nested(&mut table.relation, lines)?;
+    nested(&mut table.relation, lines, hint)?;
     for join in &mut table.joins {
-        nested(&mut join.relation, lines)?;
-        let Some((name, span, time)) = version(&mut join.relation, lines) else { continue };
+        nested(&mut join.relation, lines, hint)?;
+        let Some(Version { name, alias, span, time }) = version(&mut join.relation, lines) else { continue };
         let fail = |message: &str| Err(SqlError::new(format!("JOIN {name} FOR SYSTEM_TIME AS OF: {message}")).or_at(span).with_help(WRITE));
-        let processing = matches!(&time, SqlExpr::Function(f) if last_part(&f.name).eq_ignore_ascii_case("PROCTIME"));
-        if processing {
-            return fail("joins at processing time (lookups) are not supported; name an event-time column of the left side");
-        }
         let constraint = match &mut join.join_operator {
             JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => c,
             _ => return fail("this is an INNER or a LEFT join"),
@@ -53,42 +55,57 @@ fn tables(table: &mut TableWithJoins, lines: &LineIndex<'_>) -> std::result::Res
         let JoinConstraint::On(on) = constraint else { return fail("this needs an ON") };
         let (start, end) = span.map_or((0, 0), |s| (s.start, s.end));
         let number = |n: usize| SqlExpr::Value(Value::Number(n.to_string(), false).with_empty_span());
+        // Hints are counted from 1 here; 0 is none.
+        let hint = hint(&alias).map_or(0, |n| n + 1);
         let given = std::mem::replace(on, SqlExpr::Value(Value::Null.with_empty_span()));
         *on = SqlExpr::BinaryOp {
             left: Box::new(SqlExpr::Nested(Box::new(given))),
             op: BinaryOperator::And,
-            right: Box::new(call(AS_OF, vec![time, number(start), number(end)])),
+            right: Box::new(call(AS_OF, vec![time, number(start), number(end), number(hint)])),
         };
     }
     Ok(())
 }
 
-fn nested(factor: &mut TableFactor, lines: &LineIndex<'_>) -> std::result::Result<(), SqlError> {
+fn nested(factor: &mut TableFactor, lines: &LineIndex<'_>, hint: &dyn Fn(&str) -> Option<usize>) -> std::result::Result<(), SqlError> {
     match factor {
-        TableFactor::NestedJoin { table_with_joins, .. } => tables(table_with_joins, lines),
+        TableFactor::NestedJoin { table_with_joins, .. } => tables(table_with_joins, lines, hint),
         _ => Ok(()),
     }
 }
 
-/// Takes the clause from a table: the table's name, the place of the clause, the time.
-fn version(factor: &mut TableFactor, lines: &LineIndex<'_>) -> Option<(String, Option<Span>, SqlExpr)> {
-    let TableFactor::Table { name, version, .. } = factor else { return None };
+/// A clause.
+struct Version {
+    /// The table's name.
+    name: String,
+    /// What the query calls it.
+    alias: String,
+    /// The place of the clause.
+    span: Option<Span>,
+    time: SqlExpr,
+}
+
+/// Takes the clause from a table.
+fn version(factor: &mut TableFactor, lines: &LineIndex<'_>) -> Option<Version> {
+    let TableFactor::Table { name, alias, version, .. } = factor else { return None };
     if !matches!(version, Some(TableVersion::ForSystemTimeAsOf(_))) {
         return None;
     }
     let Some(TableVersion::ForSystemTimeAsOf(time)) = version.take() else { return None };
     let span = lines.span(name.span().union(&time.span()));
-    Some((last_part(name), span, time))
+    let name = last_part(name);
+    let alias = alias.as_ref().map_or_else(|| name.clone(), |a| a.name.value.clone());
+    Some(Version { name, alias, span, time })
 }
 
-/// Makes temporal joins of the joins that carry a clause.
+/// Makes temporal joins and lookup joins of the joins that carry a clause.
 ///
 /// # Errors
-/// A right side that is no versioned table, a condition without its key.
-pub(super) fn plan(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// A right side that is no versioned table or cannot be looked up, a condition without its key.
+pub(super) fn plan(plan: LogicalPlan, context: &lookup::Context<'_>) -> Result<LogicalPlan> {
     let planned = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(|f| split_conjunction(f).into_iter().any(|e| as_of(e).is_some())) => {
-            Ok(Transformed::yes(temporal(join)?))
+            Ok(Transformed::yes(temporal(join, context)?))
         }
         other => Ok(Transformed::no(other)),
     })?;
@@ -103,7 +120,7 @@ fn as_of(part: &Expr) -> Option<&[Expr]> {
     }
 }
 
-fn temporal(join: Join) -> Result<LogicalPlan> {
+fn temporal(join: Join, context: &lookup::Context<'_>) -> Result<LogicalPlan> {
     let parts: Vec<Expr> = join.filter.iter().flat_map(split_conjunction).cloned().collect();
     let (clauses, rest): (Vec<Expr>, Vec<Expr>) = parts.into_iter().partition(|e| as_of(e).is_some());
     let arguments = as_of(&clauses[0]).unwrap_or_default();
@@ -121,8 +138,12 @@ fn temporal(join: Join) -> Result<LogicalPlan> {
         DataFusionError::External(Box::new(error))
     };
     let time = arguments.first().cloned().unwrap_or_else(|| lit(ScalarValue::Null));
+    if is_processing_time(&time, &join.left) {
+        let hint = offset(3).checked_sub(1).map(|number| context.hints.lookup(number)).unwrap_or_default();
+        return lookup::plan(join, Asked { name: name.clone(), place, conditions: rest, hint }, context);
+    }
     let Some(left_time) = as_column(&time).and_then(|c| join.left.schema().maybe_index_of_column(c)) else {
-        return Err(fail(format!("{time} is not an event-time column of the left side")));
+        return Err(fail(format!("{time} is neither an event-time nor a processing-time column of the left side")));
     };
     let versions = versioned(&join.right).map_err(|why| fail(format!("{name} {why}")))?;
     let schema = versions.plan.schema().clone();

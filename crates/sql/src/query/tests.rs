@@ -544,11 +544,6 @@ fn temporal_joins() {
         "rate FOR SYSTEM_TIME AS OF t.ts",
     );
     mistake(
-        "SELECT * FROM trade t JOIN rate FOR SYSTEM_TIME AS OF PROCTIME() AS v ON t.symbol = v.k",
-        "JOIN rate FOR SYSTEM_TIME AS OF: joins at processing time (lookups) are not supported; name an event-time column of the left side",
-        "rate FOR SYSTEM_TIME AS OF PROCTIME…",
-    );
-    mistake(
         "SELECT * FROM rate FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:00:00'",
         "rate FOR SYSTEM_TIME AS OF: only the right side of a join can be read as of a time",
         "rate FOR SYSTEM_TIME AS OF TIMESTAMP…",
@@ -572,4 +567,120 @@ fn subqueries_in_on() {
             "",
         );
     }
+}
+
+const LOOKUPS: &str = "
+CREATE TABLE o (id INT, kind STRING, amount DOUBLE, pt AS PROCTIME()) WITH ('connector' = 'x');
+CREATE TABLE dim (id BIGINT, name STRING, up AS UPPER(name)) WITH ('connector' = 'y');
+";
+
+/// The fragments stand in the plan of a script, in this order.
+#[track_caller]
+fn lookup_plan(script: &str, fragments: &[&str]) {
+    let text = shown_plan(&format!("{LOOKUPS}{script}"));
+    let mut rest = text.as_str();
+    for fragment in fragments {
+        let Some((_, behind)) = rest.split_once(fragment) else { panic!("no {fragment:?} in its place\n{text}") };
+        rest = behind;
+    }
+}
+
+#[test]
+fn lookup_joins() {
+    lookup_plan(
+        "SELECT o.kind, d.name, d.up FROM o JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON o.id = d.id AND o.kind = 'a' AND d.name <> 'b'",
+        &[
+            "Filter: o.kind = Utf8(\"a\") AND d.name != Utf8(\"b\")",
+            "d.id' AS id, d.name, upper(d.name)",
+            "LookupJoin: Inner dim AS d ON id = CAST(o.id AS Int64)\n",
+        ],
+    );
+    // The time may be the call itself, a key a constant, a number that does not fit no key at all.
+    lookup_plan(
+        "SELECT * FROM bid JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() ON dim.name = 'x' AND dim.id = auction + 1",
+        &["LookupJoin: Inner dim ON name = Utf8(\"x\"), id = bid.auction + "],
+    );
+    lookup_plan(
+        "CREATE TABLE small (id TINYINT) WITH ('connector' = 'y'); SELECT * FROM o JOIN small FOR SYSTEM_TIME AS OF o.pt ON small.id = o.id",
+        &["LookupJoin: Inner small ON id = flink_try_cast(o.id"],
+    );
+    // What a LEFT join says of the left side decides who asks, the rest what counts as found.
+    lookup_plan(
+        "SELECT o.id, d.up FROM o LEFT JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON o.id = d.id AND o.amount > 3 AND d.up <> o.kind",
+        &[
+            "CASE WHEN d.id' IS NOT NULL THEN upper(d.name) END AS up",
+            "LookupJoin: Left dim AS d ON id = CASE WHEN o.amount > ",
+            "AND upper(d.name) != o.kind",
+        ],
+    );
+    // Through views and subqueries, several in a row, with hints.
+    lookup_plan(
+        "CREATE VIEW v AS SELECT id + 1 AS n, pt AS p FROM o WHERE kind IS NOT NULL;
+         CREATE VIEW named AS SELECT id AS key, name FROM dim WHERE name <> '';
+         SELECT /*+ LOOKUP('table'='b', 'output-mode'='allow_unordered', 'capacity'='7', 'timeout'='10s') */ * FROM (SELECT * FROM v) x
+         JOIN dim FOR SYSTEM_TIME AS OF x.p AS a ON a.id = x.n
+         LEFT JOIN named FOR SYSTEM_TIME AS OF x.p AS b ON b.key = a.id",
+        &[
+            "LookupJoin: Left dim AS b ON id = a.id AND b.name' != Utf8(\"\") LOOKUP('output-mode'='allow_unordered', 'capacity'='7', 'timeout'='10000 ms')",
+            "LookupJoin: Inner dim AS a ON id = ",
+        ],
+    );
+}
+
+#[test]
+fn lookup_joins_that_cannot_be() {
+    let mistake = |query: &str, message: &str, at: &str, help: &str| fails(&format!("{LOOKUPS}{query}"), message, at, help);
+    let join = "dim FOR SYSTEM_TIME AS OF o.pt";
+    let on = |on: &str, message: &str| {
+        let query = format!("SELECT * FROM o JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON {on}");
+        mistake(&query, message, join, "pt AS PROCTIME()");
+    };
+    on("d.id > o.id", "JOIN d FOR SYSTEM_TIME AS OF: the condition must say what a column of d is equal to");
+    on(
+        "d.id = o.amount",
+        "JOIN d FOR SYSTEM_TIME AS OF: d.id is BIGINT, what it is compared with, o.amount, is DOUBLE: CAST that to the type of the column",
+    );
+    mistake(
+        "SELECT * FROM o RIGHT JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON d.id = o.id",
+        "JOIN dim FOR SYSTEM_TIME AS OF: this is an INNER or a LEFT join",
+        join,
+        "FOR SYSTEM_TIME AS OF",
+    );
+    mistake(
+        "CREATE VIEW g AS SELECT id, COUNT(*) AS n FROM dim GROUP BY id; SELECT * FROM o JOIN g FOR SYSTEM_TIME AS OF o.pt ON g.id = o.id",
+        "JOIN g FOR SYSTEM_TIME AS OF: g is not a table: only a table, or a view that renames and filters its columns, can be asked for keys",
+        "g FOR SYSTEM_TIME AS OF o.pt",
+        "pt AS PROCTIME()",
+    );
+    mistake(
+        "SELECT window_start FROM TUMBLE(TABLE o, DESCRIPTOR(pt), INTERVAL '1' HOUR)",
+        "TUMBLE: pt is processing time, and windows are over event time",
+        "pt",
+        "rt AS CURRENT_TIMESTAMP, WATERMARK FOR rt AS rt",
+    );
+    let hint = |hint: &str, message: &str, help: &str| {
+        let hint = format!("/*+ LOOKUP({hint}) */");
+        let query = format!("SELECT {hint} d.id FROM o JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON d.id = o.id");
+        mistake(&query, message, &hint, help);
+    };
+    hint("'table'='dim'", "no lookup join of this SELECT joins dim", "by its alias");
+    hint("'async'='true'", "LOOKUP: 'table' is missing: it names the table that is joined", "write SELECT /*+ LOOKUP(");
+    hint("'table'='d', 'capacity'='0'", "LOOKUP: 'capacity' = '0': expected 1 to 100000", "write SELECT");
+    hint("'table'='d', 'output-mode'='any'", "LOOKUP: 'output-mode' = 'any': expected ordered or allow_unordered", "write SELECT");
+    hint("'table'='d', 'timout'='1s'", "LOOKUP: there is no option 'timout'", "did you mean 'timeout'?");
+    hint(
+        "'table'='d', 'retry-predicate'='lookup_miss'",
+        "LOOKUP: asking again for what was not found takes 'retry-predicate', 'fixed-delay' and 'max-attempts'",
+        "'fixed-delay' = '10 s'",
+    );
+}
+
+/// Whoever knows the connectors says which tables can be looked up.
+#[test]
+fn tables_that_cannot_be_looked_up() {
+    let script = format!("{LOOKUPS}SELECT * FROM o JOIN dim FOR SYSTEM_TIME AS OF o.pt AS d ON d.id = o.id");
+    let mut session = session();
+    session.set_lookup_resolver(std::sync::Arc::new(|table: &tidemill_plan::Table| Err(format!("table '{}': no", table.name))));
+    let error = outcome(&mut session, &script).expect_err("no lookup");
+    assert!(error.contains("JOIN d FOR SYSTEM_TIME AS OF: table 'dim': no") && error.contains("dim FOR SYSTEM_TIME AS OF o.pt"), "{error}");
 }

@@ -9,6 +9,7 @@ use datafusion_common::{Column, DFSchema, DataFusionError, Result, TableReferenc
 use datafusion_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion_expr::{Expr, Extension, LogicalPlan, LogicalPlanBuilder};
 use sqlparser::ast::{Expr as SqlExpr, Ident, ObjectName, Spanned, TableFactor};
+use tidemill_plan::lookup::is_processing_time;
 use tidemill_plan::node::WINDOW_COLUMNS;
 use tidemill_plan::{WindowKind, WindowNode};
 
@@ -18,11 +19,11 @@ use super::error::column_help;
 use super::functions::Functions;
 use super::hints::Hints;
 use super::interval::interval_ms;
-use super::{match_recognize, table_factor, with_options};
+use super::{match_recognize, process, table_factor, with_options};
 use crate::ast::{self, TableArg, WindowCall};
 use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::parse::match_recognize::match_clause;
-use crate::parse::window_call;
+use crate::parse::{table_call, window_call};
 use crate::types::flink_type;
 
 /// Plans relations in the place of DataFusion.
@@ -57,6 +58,14 @@ impl RelationPlanner for FromPlanner {
         if let Some(clause) = match_clause(&relation) {
             let alias = if let TableFactor::TableFunction { alias, .. } = relation { alias } else { None };
             let plan = match_recognize::plan(&clause, context, &self.functions, &lines)?;
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
+        }
+        if let Some(call) = table_call(&relation, &lines) {
+            let alias = match relation {
+                TableFactor::Table { alias, .. } | TableFactor::TableFunction { alias, .. } => alias,
+                _ => None,
+            };
+            let plan = process::table(call.map_err(external)?, context, &self.functions, &lines)?;
             return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
         }
         let TableFactor::Table { name, alias, version, .. } = &relation else { return Ok(RelationPlanning::Original(Box::new(relation))) };
@@ -115,6 +124,13 @@ impl FromPlanner {
             }
         }
         let (time, data_type) = column(&schema, &call.time_column, lines)?;
+        if is_processing_time(&time, &input) {
+            return Err(external(
+                SqlError::new(format!("{function}: {} is processing time, and windows are over event time", call.time_column.value))
+                    .or_at(lines.span(call.time_column.span))
+                    .with_help("the time at which a row arrives can be its event time: rt AS CURRENT_TIMESTAMP, WATERMARK FOR rt AS rt"),
+            ));
+        }
         if !matches!(data_type, DataType::Timestamp(TimeUnit::Millisecond, _)) {
             let shown = flink_type(&data_type);
             let error = SqlError::new(format!(

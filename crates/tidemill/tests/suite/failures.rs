@@ -71,7 +71,12 @@ fn wrong_sql_is_underlined() {
     check_sql("INSERT INTO s SELECT a, b FROM t;", "INSERT INTO s SELECT a, b FROM t", &["gives 2 columns, table s takes 1"]);
     check_sql("CREATE TABLE t (a BIGINT) WITH ('connector' = 'print');", "t", &["there is a table t already"]);
     check_sql("UPDATE t SET a = 1;", "UPDATE", &["not supported"]);
-    check_sql("CREATE FUNCTION f AS 'x';", "CREATE FUNCTION", &["not supported"]);
+    check_sql("CREATE FUNCTION f AS 'x';", "CREATE FUNCTION f AS 'x'", &["a class of Java", "LANGUAGE PROCESS"]);
+    check_sql(
+        "CREATE FUNCTION f AS 'x' LANGUAGE PYTHON;",
+        "PYTHON",
+        &["no Python runs in this process", "LANGUAGE PROCESS AS 'python3 f.py'"],
+    );
 }
 
 #[test]
@@ -454,7 +459,9 @@ fn every_example_plans() {
         command.current_dir(root()).arg("explain").arg(&job);
         for part in sql.split("${").skip(1) {
             let name = part.split('}').next().expect("split gives one at least");
-            command.arg("-D").arg(format!("{name}={}", scratch.at(name)));
+            // Programs are looked for; others are only names.
+            let value = if name == "PYTHON" { env!("CARGO_BIN_EXE_tidemill").into() } else { scratch.at(name) };
+            command.arg("-D").arg(format!("{name}={value}"));
         }
         let output = finish(&mut command);
         assert!(output.status.success(), "{}: {}", job.display(), text(&output));

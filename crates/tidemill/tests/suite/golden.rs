@@ -101,6 +101,7 @@ fn run(job: &Golden, variation: &Variation, kills: &AtomicUsize) -> Result<(), S
         let mut command = tidemill();
         command.arg("run").arg(&file).arg("--quiet").args(["--set", "debug.check-operators=true"]).args(variation.arguments);
         command.arg("--define").arg(format!("DATA={}", data.display())).arg("--define").arg(format!("OUT={}", scratch.at("out")));
+        command.arg("--define").arg(format!("TIDEMILL={}", env!("CARGO_BIN_EXE_tidemill")));
         if variation.resumed {
             command.arg("--state-dir").arg(scratch.at("state"));
             // Each attempt gets one checkpoint further, and runs at another parallelism.

@@ -40,6 +40,7 @@ fn no_operator_of_datafusion_stands_in_a_stream() {
         let mut command = tidemill();
         command.args(["explain", &file, "--define"]).arg(format!("DATA={}", root().join("tests/golden/data").display()));
         command.arg("--define").arg(format!("OUT={}", scratch.at("out")));
+        command.arg("--define").arg(format!("TIDEMILL={}", env!("CARGO_BIN_EXE_tidemill")));
         let output = finish(&mut command);
         assert!(output.status.success(), "{}: {}", job.name, text(&output));
         let (found, more) = executors(&String::from_utf8_lossy(&output.stdout));

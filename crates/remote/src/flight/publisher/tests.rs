@@ -7,7 +7,7 @@ use serde_json::json;
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 fn publisher(server: &Scripted, id: &str, keep: bool, window: usize) -> Publisher {
-    let options = PublisherOptions { id: id.into(), keep, window, reconnect: at_once() };
+    let options = PublisherOptions { id: id.into(), keep, projected: false, window, reconnect: at_once() };
     Publisher::start(server.client(), schema(), options, Waker::noop()).unwrap()
 }
 
@@ -98,6 +98,7 @@ fn goes_back(script: Script, rows: i64, block: i64) -> (Scripted, Sent) {
             }
             Ready::Rows => publisher.finish(),
             Ready::Wait => std::thread::yield_now(),
+            Ready::Columns(_) => unreachable!("no column is left out"),
             Ready::Finished => break,
         }
     }

@@ -7,9 +7,11 @@
 mod aggregate;
 mod grouping;
 mod join;
+mod lookup;
 mod order;
 mod over;
 mod pattern;
+mod process;
 mod rank;
 mod sink;
 mod source;
@@ -31,13 +33,13 @@ use tidemill_operator::map::{Expr, Map};
 use tidemill_plan::node::as_column;
 use tidemill_plan::optimize::set_operation::SetNode;
 use tidemill_plan::temporal::TemporalJoinNode;
-use tidemill_plan::{PatternNode, Table, WatermarkNode, WindowKind, WindowNode};
+use tidemill_plan::{LookupJoinNode, PatternNode, ProcessCallNode, ProcessTableNode, Table, WatermarkNode, WindowKind, WindowNode};
 use tidemill_state::hash;
 
 use super::aggregate::{bind, bind_all};
-use super::{Edge, Factory, Graph, Node, NodeKind, Ship};
+use super::{Edge, Factory, Graph, Node, NodeKind, Ship, SourceWatermark, Strategy};
 use crate::JobError;
-use crate::settings::Settings;
+use crate::settings::{BlockSize, Settings};
 use source::{position, table_read};
 use values::one_row;
 
@@ -206,6 +208,22 @@ impl<'a> Planner<'a> {
         self.operator("Map", String::new(), input, Ship::Forward, out, factory)
     }
 
+    /// Whether the rows that a node emits come in order of event time, but for late ones: they are of one split,
+    /// its watermark lies right behind the newest row, and nothing on the way can change their order. Blocks of a
+    /// fixed size are rather put together, since many small ones cost more than their rows' waiting is worth.
+    fn in_order(&self, node: usize) -> bool {
+        let node = &self.graph.nodes[node];
+        match &node.kind {
+            NodeKind::Source(spec) => {
+                let block_size = spec.options.block_size.unwrap_or(self.settings.block_size);
+                let follows = matches!(&spec.watermark, Some(SourceWatermark { strategy: Strategy::Delay(0), .. }));
+                follows && block_size == BlockSize::Auto && spec.source.one_split()
+            }
+            NodeKind::Operator(_) if matches!(node.name.as_str(), "Map" | "Filter") => self.in_order(node.inputs[0].from),
+            _ => false,
+        }
+    }
+
     /// Plans a projection of `input`.
     fn projected(&mut self, projection: &Projection, input: Rel) -> Result<Rel, JobError> {
         let schema = projection.input.schema();
@@ -287,11 +305,20 @@ impl<'a> Planner<'a> {
                 if let Some(node) = extension.node.as_any().downcast_ref::<TemporalJoinNode>() {
                     return self.temporal_join(plan, node, wanted);
                 }
+                if let Some(node) = extension.node.as_any().downcast_ref::<LookupJoinNode>() {
+                    return self.lookup_join(plan, node, wanted);
+                }
                 if let Some(node) = extension.node.as_any().downcast_ref::<SetNode>() {
                     return self.set_operation(node, wanted);
                 }
                 if let Some(node) = extension.node.as_any().downcast_ref::<PatternNode>() {
                     return self.pattern(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<ProcessCallNode>() {
+                    return self.process_call(plan, node, wanted);
+                }
+                if let Some(node) = extension.node.as_any().downcast_ref::<ProcessTableNode>() {
+                    return self.process_table(plan, node, wanted);
                 }
                 if let Some(node) = extension.node.as_any().downcast_ref::<grouping::ExpandNode>() {
                     return self.expand(node, wanted);

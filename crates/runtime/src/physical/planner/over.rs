@@ -24,6 +24,7 @@ use super::{Planner, Rel, Wanted};
 use crate::JobError;
 use crate::physical::aggregate::{WindowCall, bind_all, window_call};
 use crate::physical::{Factory, NodeKind, Ship};
+use crate::settings::OverTies;
 
 /// An `Over` operator of the graph. It gets more frames as long as queries are planned; operators
 /// are made of it afterwards.
@@ -222,6 +223,8 @@ impl Planner<'_> {
                 let shape = Arc::new(Mutex::new(Shape { frames, schema: schema.clone() }));
                 let ship = order.ship();
                 let mine = shape.clone();
+                let in_order = self.in_order(rel.node);
+                let by_arrival = self.settings.over_ties == OverTies::ByArrival;
                 let factory: Factory = Arc::new(move || {
                     let (frames, schema) = {
                         let shape = mine.lock().expect("no panic while held");
@@ -233,6 +236,8 @@ impl Planner<'_> {
                         keys: order.keys.clone(),
                         key_types: order.key_types.clone(),
                         frames,
+                        in_order,
+                        by_arrival,
                         input: input.clone(),
                         schema,
                     };

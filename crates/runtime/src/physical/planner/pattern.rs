@@ -25,7 +25,8 @@ impl Planner<'_> {
             ));
         }
         self.check_time(&input, node.input_index(&node.time)?, &node.input, "the ORDER BY of MATCH_RECOGNIZE")?;
-        let spec = match_spec(node, self.schema(input.node), schema.clone(), self.settings.pattern_bounds())?;
+        let mut spec = match_spec(node, self.schema(input.node), schema.clone(), self.settings.pattern_bounds())?;
+        spec.in_order = self.in_order(input.node);
         let ship = if spec.keys.is_empty() { Ship::Single } else { Ship::Hash(spec.keys.clone()) };
         let single = matches!(ship, Ship::Single);
         let factory: Factory = Arc::new(move || Ok(Box::new(PatternMatch::new(spec.clone())?) as Box<dyn Operator>));

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use datafusion_expr::LogicalPlan;
+use datafusion_physical_expr::expressions::Column as BoundColumn;
+use tidemill_operator::map::Expr;
 use tidemill_plan::Table;
 
 use super::{Planner, Rel, Wanted};
@@ -34,7 +36,17 @@ impl Planner<'_> {
         let not_null = schema.fields().iter().enumerate().filter(|(_, f)| !f.is_nullable()).map(|(i, _)| i).collect();
         sink.expect_updates(rel.updating);
         let one = sink.parallelism() == Some(1);
-        let ship = if one && !rel.single { Ship::Single } else { Ship::Forward };
+        let ship = if rel.single {
+            Ship::Forward
+        } else if one {
+            Ship::Single
+        } else if sink.by_key() {
+            let read = self.schema(rel.node);
+            let of = |key: &String| schema.index_of(key).ok().map(|at| Arc::new(BoundColumn::new(read.field(at).name(), at)) as Expr);
+            Ship::Hash(table.primary_key.iter().filter_map(of).collect())
+        } else {
+            Ship::Forward
+        };
         let spec = SinkSpec { table: table.name.clone(), sink, schema: schema.clone(), not_null };
         self.add(Node {
             id,

@@ -4,18 +4,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::{Expr as Logical, LogicalPlan, Operator as BinaryOperator};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
-use tidemill_connect::ReadRequest;
+use tidemill_connect::{Changelog, ReadRequest};
+use tidemill_operator::Operator;
 use tidemill_operator::map::Expr;
+use tidemill_operator::normalize::Normalize;
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::{ColumnKind, Table, WatermarkNode};
 
 use super::{Planner, Rel};
 use crate::physical::aggregate::bind;
-use crate::physical::{Node, NodeKind, Ship, SourceSpec, SourceWatermark, Strategy};
+use crate::physical::{Factory, Node, NodeKind, Ship, SourceSpec, SourceWatermark, Strategy};
 use crate::{JobError, connector};
 
 impl Planner<'_> {
@@ -24,7 +26,28 @@ impl Planner<'_> {
             return Ok(rel.clone());
         }
         let (source, options) = connector::source(table)?;
+        let changelog = source.changelog();
         let mut columns = self.needed.get(&table.name).cloned().unwrap_or_default();
+        if changelog == Changelog::Upsert {
+            if table.primary_key.is_empty() {
+                return Err(JobError::usage(format!(
+                    "table '{}': its rows replace each other by key, so it needs PRIMARY KEY (…) NOT ENFORCED",
+                    table.name
+                )));
+            }
+            for key in &table.primary_key {
+                columns.insert(position(table, key)?);
+            }
+        }
+        // A deletion may lack the columns that are no key, whatever the table says of them.
+        let read_as = |schema: SchemaRef| -> SchemaRef {
+            if changelog != Changelog::Upsert {
+                return schema;
+            }
+            let key = |f: &FieldRef| table.primary_key.contains(f.name());
+            let loose = |f: &FieldRef| if key(f) { f.clone() } else { Arc::new(f.as_ref().clone().with_nullable(true)) };
+            Arc::new(Schema::new(schema.fields().iter().map(loose).collect::<Vec<_>>()))
+        };
         let all = DFSchema::try_from(table.schema())?;
         let raw = table.raw_schema();
         if let Some(watermark) = &table.watermark {
@@ -47,7 +70,7 @@ impl Planner<'_> {
                 _ => drop(read.insert(raw.index_of(&column.name).map_err(JobError::failed)?)),
             }
         }
-        let physical = table.physical_schema();
+        let physical = read_as(table.physical_schema());
         let width = physical.fields().len();
         let metadata = table.metadata();
         let request = ReadRequest {
@@ -56,7 +79,8 @@ impl Planner<'_> {
             physical,
         };
         let given = DFSchema::try_from(request.schema())?;
-        let schema: SchemaRef = Arc::new(table.schema().project(&columns).map_err(JobError::failed)?);
+        let declared: SchemaRef = Arc::new(table.schema().project(&columns).map_err(JobError::failed)?);
+        let schema = read_as(declared.clone());
         let mut expressions = Vec::new();
         for index in &columns {
             let column = &table.columns[*index];
@@ -89,7 +113,8 @@ impl Planner<'_> {
             options,
             request,
             project: (!plain).then_some(expressions),
-            unordered: self.stateless && watermark.is_none(),
+            // Changes of a key must stay in order.
+            unordered: self.stateless && watermark.is_none() && changelog == Changelog::Append,
             watermark,
             dead_letter: None,
         };
@@ -104,9 +129,22 @@ impl Planner<'_> {
         if let Some(name) = dead_letter {
             self.dead_letter(node, table, &name)?;
         }
-        let rel = Rel { node, time, updating: false, single: false, window: None };
+        let mut rel = Rel { node, time, updating: changelog != Changelog::Append, single: false, window: None };
+        if changelog == Changelog::Upsert {
+            rel.node = self.normalized(table, &rel, declared)?;
+        }
         self.sources.insert(table.name.clone(), rel.clone());
         Ok(rel)
+    }
+
+    /// Plans what makes a full changelog of upserts: of each key the shard that owns it knows the newest row.
+    fn normalized(&mut self, table: &Table, input: &Rel, declared: SchemaRef) -> Result<usize, JobError> {
+        let read = self.schema(input.node);
+        let keys = table.primary_key.iter().map(|key| read.index_of(key).map_err(JobError::failed)).collect::<Result<Vec<_>, _>>()?;
+        let ship = Ship::Hash(keys.iter().map(|key| Arc::new(BoundColumn::new(read.field(*key).name(), *key)) as Expr).collect());
+        let out = declared.clone();
+        let factory: Factory = Arc::new(move || Ok(Box::new(Normalize::new(keys.clone(), &read, declared.clone())?) as Box<dyn Operator>));
+        self.operator("Normalize", format!("normalize:{}", table.name), input, ship, out, factory)
     }
 
     /// Plans the sink of records that cannot be read.

@@ -199,6 +199,12 @@ impl Planner<'_> {
         }
         let field = plan.schema().field(column);
         let (name, data_type) = (field.name(), flink_type(field.data_type()));
+        if tidemill_plan::lookup::is_processing_column(plan, column) {
+            return Err(JobError::usage(format!(
+                "{what} needs event time, but column '{name}' is processing time: the time at which a row arrives can be its event time, \
+                 declare it {name} AS CURRENT_TIMESTAMP with WATERMARK FOR {name} AS {name}"
+            )));
+        }
         let (is, advice) = if matches!(field.data_type(), DataType::Timestamp(..)) {
             (
                 format!("an ordinary {data_type}"),

@@ -1,0 +1,169 @@
+"""E5, remote I/O: lookups on a server that answers after 1 to 200 ms.
+
+  cargo build --release -p tidemill-remote --example delay_server
+  benches/e5.py remote [--rounds 3] [--seconds 20] [--only 10,300,adaptive] [--delay 1-200] [--check]
+
+Ten partitions; one lookup after the other, 10, 30, 100, 300 and 1,000 under way, as many as the job finds out itself, and 1
+and 3 under way for each partition; in order and in any order. Every cell is a fresh job against the same server; rounds go over all
+cells in turn. A cell's rows are as many as keep it busy for about --seconds. A table, with medians:
+
+  rate        rows a second, over the whole run
+  of linear   the rate against N / mean delay, what N calls that are always under way give
+  CPU         user and system time of the job's process, in microseconds a call; the server's is not in it
+
+--check instead lets the job write its rows to standard output, in order, and compares them with what they must be.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import HERE, RELEASE, TIDEMILL, finish, machine, needs, out_option, say, shown, table
+
+SERVER = os.environ.get("DELAY_SERVER", f"{RELEASE}/examples/delay_server")
+PARTITIONS = 10
+
+# name: (options of the table, calls under way for the rows that keep it busy)
+CELLS = {
+    "sequential": ("'lookup.async' = 'false'", 1),
+    "10": ("'lookup.capacity' = '10'", 10),
+    "30": ("'lookup.capacity' = '30'", 30),
+    "100": ("'lookup.capacity' = '100'", 100),
+    "300": ("'lookup.capacity' = '300'", 300),
+    "1000": ("'lookup.capacity' = '1000'", 1000),
+    "1 a partition": ("'lookup.capacity' = '1000', 'lookup.max-concurrency-per-partition' = '1'", PARTITIONS),
+    "3 a partition": ("'lookup.capacity' = '1000', 'lookup.max-concurrency-per-partition' = '3'", 3 * PARTITIONS),
+    "adaptive": ("", 1000),
+}
+MODES = {"ordered": "ordered", "any order": "allow_unordered"}
+
+
+class Server:
+    """The server, listening when the constructor is done."""
+
+    def __init__(self, least, most, seed):
+        command = [SERVER, "0", str(least), str(most), str(seed)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline().strip()
+        if not line:
+            sys.exit("e5.py: the server did not start")
+        self.port = int(line)
+
+    def end(self):
+        """What it answered: requests and the CPU they cost."""
+        out, _ = self.process.communicate(timeout=60)
+        return json.loads(out.strip().splitlines()[-1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def run(port, options, mode, rows, sink="blackhole", out=subprocess.DEVNULL):
+    """Seconds, CPU seconds and peak MB of a job."""
+    with tempfile.NamedTemporaryFile("w+") as errors:
+        command = [TIDEMILL, "run", "-q", "--parallelism", "1", f"{HERE}/remote-io.sql"]
+        values = {"ROWS": rows, "PORT": port, "MODE": mode, "SINK": sink, "PARTITIONS": PARTITIONS, "OPTIONS": f", {options}" if options else ""}
+        for key, value in values.items():
+            command += ["-D", f"{key}={value}"]
+        begun = time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        elapsed = time.monotonic() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            errors.seek(0)
+            raise RuntimeError(errors.read().strip()[-500:])
+    return elapsed, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def check(port, rows):
+    """The rows of an ordered run in one partition, which must come out in the order of their numbers."""
+    global PARTITIONS
+    PARTITIONS = 1
+    with tempfile.NamedTemporaryFile("w+") as out:
+        run(port, CELLS["300"][0], "ordered", rows, "print", out)
+        out.seek(0)
+        expect = (f"found> +I[{n}, n{n}]" for n in range(rows))
+        count = 0
+        for line, wanted in zip(out, expect):
+            if line.strip() != wanted:
+                sys.exit(f"e5.py: {line.strip()} came instead of {wanted}")
+            count += 1
+        if count != rows or out.readline():
+            sys.exit(f"e5.py: {count} rows came instead of {rows}")
+    print(f"{rows} rows came out in their order")
+
+
+def options(p):
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--seconds", type=float, default=20)
+    p.add_argument("--only", help="cells, separated by commas; all by default")
+    p.add_argument("--delay", default="1-200", help="milliseconds, from-to")
+    p.add_argument("--seed", type=int, default=42)
+    p.add_argument("--check", action="store_true", help="see that ordered output is in order, and measure nothing")
+    out_option(p, "remote-io")
+
+
+def main(a):
+    least, most = (int(ms) for ms in a.delay.split("-"))
+    names = list(CELLS) if a.only is None else [n.strip() for n in a.only.split(",")]
+    unknown = [n for n in names if n not in CELLS]
+    if unknown:
+        sys.exit(f"e5.py: no cell {unknown[0]!r}; there are: {', '.join(CELLS)}")
+    for program in (TIDEMILL, SERVER):
+        needs(program)
+    # A thousand connections on both sides.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(20_000, hard) if hard != resource.RLIM_INFINITY else 20_000, hard))
+    mean_s = (least + most) / 2000
+    with Server(least, most, a.seed) as server:
+        if a.check:
+            check(server.port, 5000)
+            return
+        found, failures = {}, []
+        for round_ in range(a.rounds):
+            for name in names:
+                options, under_way = CELLS[name]
+                rows = max(20, int(under_way / mean_s * a.seconds))
+                for mode, value in MODES.items():
+                    try:
+                        elapsed, cpu, peak = run(server.port, options, value, rows)
+                    except RuntimeError as e:  # one cell that fails shall not lose the others
+                        failures.append(f"{name}, {mode}: {e}")
+                        say(f"FAILED {failures[-1]}")
+                        continue
+                    cell = {"rate": rows / elapsed, "linear": rows / elapsed * mean_s / under_way, "cpu": cpu / rows * 1e6, "peak": peak}
+                    found.setdefault((name, mode), []).append(cell)
+                    say(round_, name, mode, {key: round(v, 3) for key, v in cell.items()})
+        served = server.end()
+    lines = [
+        "# E5, remote I/O", "",
+        f"{machine()} One shard, {PARTITIONS} partitions; answers after {least} to {most} ms, mean {mean_s * 1000:.1f} ms; server on the same machine.", "",
+        f"Medians of {a.rounds} rounds, the range behind them.", "",
+    ]
+    rows = []
+    for name in names:
+        for mode in MODES:
+            cells = found.get((name, mode), [])
+            column = lambda key: [cell[key] for cell in cells]
+            # What the job finds out itself has no N.
+            linear = "–" if name == "adaptive" else shown(column("linear"), 2)
+            rows.append([name, mode, shown(column("rate")), linear, shown(column("cpu"), 1), shown(column("peak"))])
+    lines += table(["under way", "order", "rows/s", "of linear", "CPU µs/call", "peak MB"], rows)
+    best = max((statistics.median(c["rate"] for c in cells) for (name, _), cells in found.items() if name != "adaptive"), default=0)
+    own = [statistics.median(c["rate"] for c in cells) for (name, _), cells in found.items() if name == "adaptive"]
+    if best and own:
+        lines += ["", f"Adaptive reaches {max(own) / best:.2f} of the best fixed setting, its way there included."]
+    if served["cpu_s"] is not None and served["requests"]:
+        lines += ["", f"The server answered {served['requests']:,} requests with {served['cpu_s'] / served['requests'] * 1e6:.1f} µs of CPU each."]
+    finish(lines, failures, a.out)

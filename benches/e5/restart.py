@@ -1,0 +1,182 @@
+"""Restarts from a large state, and how long its checkpoints stop the flow.
+
+  benches/e5.py restart [--gb 10] [--rate 100000] [--seconds 60] [--state DIR]
+
+A job counts keys of 100 bytes until its state is as large as asked for, and is stopped. Then, each round: it is started on that
+state at --rate messages a second, which come back to keys on disk in an order that jumps about, with a checkpoint every
+--interval; after --seconds it is killed (kill -9). What is measured:
+
+  first row      from the start of the process to the first row on its standard output, its reading of the checkpoint included
+  delay          how much later than due a row came out, over the least such delay; rows come as on a time-table, so a stop
+                 of the flow anywhere delays those that were due meanwhile, and the largest delay is the longest stop
+  checkpoints    how many were finished in that time
+
+Delays of the first --settle seconds do not count. With --state the directory is kept, and used again by the next run with the same
+--gb if it holds a state. --cold drops the system's page cache before each start (as root).
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from common import Job, TIDEMILL, bar, finish, machine, needs, out_option, say, shown, table
+
+# Bytes that a key takes on disk, about: 100 of its own, count and newest id, hash, length.
+ROW_BYTES = 135
+# Rows that show themselves, a second: a pause is seen to about 2 ms.
+SHOWN = 500
+FIRST_S_WANTED = 10
+PAUSE_MS_WANTED = 100
+
+
+def options(p):
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--gb", type=float, default=10, help="size of the state")
+    p.add_argument("--rate", type=int, default=100_000, help="messages a second after the restart")
+    p.add_argument("--seconds", type=float, default=60, help="of a round")
+    p.add_argument("--settle", type=float, default=5, help="seconds after the first row whose delays do not count")
+    p.add_argument("--interval", default="10 s", help="between checkpoints")
+    p.add_argument("--memory", default="2GB")
+    p.add_argument("--parallelism", type=int, default=2)
+    p.add_argument("--state", help="a directory for the state, which is kept")
+    p.add_argument("--cold", action="store_true")
+    out_option(p, "restart")
+
+
+def job(a, state, keys, rate, out):
+    values = {"KEYS": keys, "RATE": rate, "EVERY": max(1, a.rate // SHOWN)}
+    arguments = ["--parallelism", str(a.parallelism), "--memory", a.memory, "--state-dir", state, "--set", f"execution.checkpointing.interval={a.interval}"]
+    return Job("restart.sql", values, *arguments, out=out)
+
+
+def checkpoints(state):
+    """Numbers of the checkpoints that are there."""
+    names = os.listdir(state) if os.path.isdir(state) else []
+    return [int(n[4:]) for n in names if n.startswith("chk-") and n[4:].isdigit()]
+
+
+def size(state):
+    """Bytes of the newest checkpoint."""
+    total = 0
+    for directory, _, names in os.walk(os.path.join(state, f"chk-{max(checkpoints(state))}")):
+        total += sum(os.path.getsize(os.path.join(directory, name)) for name in names)
+    return total
+
+
+def fill(a, state, keys):
+    """Counts every key once, as fast as it goes, and stops."""
+    filling = job(a, state, keys, 0, subprocess.DEVNULL)
+    said = 0.0
+    try:
+        while filling.rows() < keys and filling.process.poll() is None:
+            time.sleep(0.2)
+            if filling.samples[-1][0] > said + 10:
+                said = filling.samples[-1][0]
+                say(f"filling: {filling.rows() / keys:.0%} of {keys:,} keys after {said:.0f} s")
+        if filling.process.returncode is not None:
+            raise RuntimeError("the job that fills the state has ended: " + "\n".join(filling.told)[-800:])
+        filling.stop()
+        done = filling.wait()
+    except BaseException:
+        filling.kill()
+        raise
+    say(f"filled in {done['elapsed_s']:.0f} s, peak {done['peak_mb']:,.0f} MB, {size(state) / 1e9:.2f} GB")
+    return done
+
+
+def round_of(a, state, keys):
+    """A start, --seconds of rows, a kill."""
+    if a.cold:
+        os.sync()
+        with open("/proc/sys/vm/drop_caches", "w") as file:
+            file.write("3")
+    before = max(checkpoints(state))
+    running = job(a, state, keys, a.rate, subprocess.PIPE)
+    seen, ends = [], threading.Event()
+
+    def read():
+        # `+I[123]`, with the writer's number in front if there are several; what is taken back begins with `-`.
+        for line in running.process.stdout:
+            now = time.monotonic()
+            kind = line.find(b"+")
+            if kind >= 0:
+                seen.append((now, int(line[line.index(b"[", kind) + 1 : line.rindex(b"]")])))
+        ends.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        while not seen and not ends.wait(0.01) and time.monotonic() < running.begun + 600:
+            pass
+        ends.wait(a.seconds if seen else 0)
+        taken = max(checkpoints(state)) - before
+    finally:
+        running.kill()
+    reader.join(timeout=10)
+    if not seen or seen[-1][0] - seen[0][0] < a.seconds / 2:
+        raise RuntimeError("\n".join(running.told)[-800:] or "the job ended too early")
+    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, a)}
+
+
+def delays(seen, a):
+    """Milliseconds that rows came later than due."""
+    late = [(at - row / a.rate, at) for at, row in seen if at >= seen[0][0] + a.settle]
+    least = min(late)[0] if late else 0.0
+    ms = sorted((delay - least) * 1e3 for delay, _ in late)
+    if len(ms) < 100:
+        raise RuntimeError(f"only {len(ms)} rows came out in time")
+    quantile = lambda q: ms[min(len(ms) - 1, int(len(ms) * q))]
+    behind = statistics.median(delay for delay, at in late if at > seen[-1][0] - 1)
+    return {"p50": quantile(0.5), "p99": quantile(0.99), "p999": quantile(0.999), "worst": ms[-1], "behind": (behind - least) * 1e3}
+
+
+def main(a):
+    needs(TIDEMILL)
+    keys = int(a.gb * 1e9 / ROW_BYTES)
+    # The jumps must not leave keys out.
+    keys += keys % 7919 == 0
+    state = a.state or tempfile.mkdtemp(prefix="e5-restart-")
+    cells, failures = [], []
+    try:
+        if not checkpoints(state):
+            fill(a, state, keys)
+        bytes_ = size(state)
+        for number in range(a.rounds):
+            try:
+                cells.append(round_of(a, state, keys))
+            except RuntimeError as e:
+                failures.append(str(e))
+                say(f"FAILED {e}")
+                continue
+            say(number, {key: round(v, 2) for key, v in cells[-1].items()})
+    except RuntimeError as e:
+        sys.exit(f"e5.py: {e}")
+    finally:
+        if not a.state:
+            shutil.rmtree(state, ignore_errors=True)
+    lines = [
+        "# E5, restart", "",
+        f"{machine()} {keys:,} keys, a checkpoint of {bytes_ / 1e9:.2f} GB, --memory {a.memory}, {a.parallelism} shards, {a.rate:,} messages a second for "
+        f"{a.seconds:g} s, a checkpoint every {a.interval}{', page cache dropped before each start' if a.cold else ''}.", "",
+        f"Medians of {a.rounds} rounds, the range behind them.", "",
+    ]
+    if cells:
+        heads = {
+            "first": "first row, s", "checkpoints": "checkpoints", "p50": "delay p50, ms", "p99": "p99", "p999": "p99.9", "worst": "longest stop, ms",
+            "behind": "in the last second, ms",
+        }
+        column = lambda key: [cell[key] for cell in cells]
+        lines += table(list(heads.values()), [[shown(column(key), 0 if key == "checkpoints" else 2) for key in heads]]) + [""]
+        first, worst = max(column("first")), max(column("worst"))
+        lines.append(bar(first < FIRST_S_WANTED, f"the first row after a restart came within {first:.2f} s, under {FIRST_S_WANTED} wanted"))
+        lines.append(bar(worst < PAUSE_MS_WANTED, f"the flow never stopped for more than {worst:.0f} ms, under {PAUSE_MS_WANTED} wanted"))
+        if min(column("checkpoints")) == 0:
+            lines.append(bar(False, "a round had no checkpoint; let it last longer"))
+        if statistics.median(column("behind")) > 1000:
+            lines += ["", f"The job does not keep up with {a.rate:,} messages a second, so delays are not stops: give a lower --rate."]
+    finish(lines, failures, a.out)

@@ -1,0 +1,312 @@
+//! What every client of librdkafka has here: its context, which hears of errors, outages, failed
+//! deliveries and the producer's id. Also the words for librdkafka's errors.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rdkafka::ClientContext;
+use rdkafka::client::Client;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::producer::ProducerContext;
+use rdkafka::types::RDKafkaQueue;
+use rdkafka::util::Timeout;
+use serde::Deserialize;
+use tidemill_block::clock;
+
+use crate::queue;
+
+/// How long a poll of the events' queue may wait, so that ends are noticed.
+pub const EVENTS_WAIT: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// A lock whose holder never leaves it half done.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A producer's id and epoch, by which brokers know its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// The id.
+    pub id: i64,
+    /// How often the transactional id was taken over.
+    pub epoch: i16,
+}
+
+/// The first message that brokers did not take, and how many.
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    /// How many.
+    pub count: u64,
+    /// Why the first was not taken, and where it was to go.
+    pub first: Option<(RDKafkaErrorCode, String)>,
+}
+
+/// Hears what a client has to tell.
+pub struct Context {
+    /// The table and the brokers, for notices.
+    name: String,
+    /// No broker answers.
+    down: AtomicBool,
+    down_since_ns: AtomicU64,
+    /// Errors of connections since then.
+    errors: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    failures: Mutex<Failures>,
+    failed: AtomicBool,
+    producer: Mutex<Option<ProducerId>>,
+    /// Where the messages of partitions go that the group gives us; null without a group.
+    group_queue: AtomicPtr<RDKafkaQueue>,
+    /// What the group has given us.
+    assigned: Mutex<BTreeSet<(String, i32)>>,
+    /// What it has taken away since somebody asked.
+    revoked: Mutex<Vec<(String, i32)>>,
+    commit_failed: AtomicBool,
+    /// A message came where none may come.
+    stray: AtomicBool,
+}
+
+impl Context {
+    /// For a client of `owner` at `servers`.
+    pub fn new(owner: &str, servers: &str) -> Self {
+        Context {
+            name: format!("{owner}: Kafka at {servers}"),
+            down: AtomicBool::new(false),
+            down_since_ns: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            last_error: Mutex::default(),
+            failures: Mutex::default(),
+            failed: AtomicBool::new(false),
+            producer: Mutex::default(),
+            group_queue: AtomicPtr::new(std::ptr::null_mut()),
+            assigned: Mutex::default(),
+            revoked: Mutex::default(),
+            commit_failed: AtomicBool::new(false),
+            stray: AtomicBool::new(false),
+        }
+    }
+
+    /// Something came from a broker: an outage, if there was one, is over.
+    #[inline]
+    pub fn alive(&self) {
+        if self.down.load(Ordering::Relaxed) {
+            self.up();
+        }
+    }
+
+    #[cold]
+    fn up(&self) {
+        if self.down.swap(false, Ordering::AcqRel) {
+            let seconds = clock::now_ns().saturating_sub(self.down_since_ns.load(Ordering::Acquire)) / 1_000_000_000;
+            let errors = self.errors.swap(0, Ordering::AcqRel);
+            crate::notice(&format!("{} answers again, after {seconds} s and {errors} failed attempts", self.name));
+        }
+    }
+
+    /// What a client last complained about.
+    pub fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
+    }
+
+    /// Whether a message was not taken.
+    #[inline]
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The messages that were not taken.
+    pub fn failures(&self) -> Failures {
+        lock(&self.failures).clone()
+    }
+
+    /// The id that brokers have given the producer, as of the newest statistics.
+    pub fn producer(&self) -> Option<ProducerId> {
+        *lock(&self.producer)
+    }
+
+    /// Notes that a message came past the queues, so that it is missing in them.
+    pub fn note_stray(&self) {
+        self.stray.store(true, Ordering::Release);
+    }
+
+    /// Whether one did.
+    #[inline]
+    pub fn stray(&self) -> bool {
+        self.stray.load(Ordering::Acquire)
+    }
+
+    /// From now on, messages of partitions that the group gives us go to this queue. When this returns,
+    /// nobody uses the one before, which may then be destroyed.
+    pub fn set_group_queue(&self, queue: *mut RDKafkaQueue) {
+        let _nobody_forwards = lock(&self.assigned);
+        self.group_queue.store(queue, Ordering::Release);
+    }
+
+    /// The partitions that the group has given us.
+    pub fn assigned(&self) -> BTreeSet<(String, i32)> {
+        lock(&self.assigned).clone()
+    }
+
+    /// The partitions that the group has taken away since this was asked last.
+    pub fn take_revoked(&self) -> Vec<(String, i32)> {
+        std::mem::take(&mut *lock(&self.revoked))
+    }
+
+    /// The part of the statistics that has the producer's id.
+    fn note_producer(&self, statistics: &[u8]) {
+        #[derive(Deserialize)]
+        struct Statistics {
+            eos: Option<Eos>,
+        }
+        #[derive(Deserialize)]
+        struct Eos {
+            idemp_state: String,
+            producer_id: i64,
+            producer_epoch: i16,
+        }
+        let Ok(Statistics { eos: Some(eos) }) = serde_json::from_slice(statistics) else { return };
+        if eos.idemp_state == "Assigned" && eos.producer_id >= 0 {
+            *lock(&self.producer) = Some(ProducerId { id: eos.producer_id, epoch: eos.producer_epoch });
+        }
+    }
+}
+
+impl ClientContext for Context {
+    /// Whatever matters comes as an error or an event, too.
+    fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
+
+    fn stats_raw(&self, statistics: &[u8]) {
+        self.note_producer(statistics);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.errors.fetch_add(1, Ordering::AcqRel);
+        let code = error.rdkafka_error_code();
+        if code == Some(RDKafkaErrorCode::AllBrokersDown) {
+            if !self.down.swap(true, Ordering::AcqRel) {
+                self.down_since_ns.store(clock::now_ns(), Ordering::Release);
+                let why = self.last_error().map(|e| format!(" ({e})")).unwrap_or_default();
+                crate::notice(&format!("{}: no broker answers{why}; trying on", self.name));
+            }
+            return;
+        }
+        let text = if reason.is_empty() { error.to_string() } else { reason.to_string() };
+        *lock(&self.last_error) = Some(text);
+    }
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(partitions) => {
+                let client: &Client<Self> = consumer.client();
+                // In this order: the queue lives while the lock is held.
+                let mut assigned = lock(&self.assigned);
+                let queue = self.group_queue.load(Ordering::Acquire);
+                for element in partitions.elements() {
+                    if !queue.is_null() {
+                        queue::forward(client.native_ptr(), element.topic(), element.partition(), queue);
+                    }
+                    assigned.insert((element.topic().to_string(), element.partition()));
+                }
+            }
+            Rebalance::Revoke(partitions) => {
+                let (mut assigned, mut revoked) = (lock(&self.assigned), lock(&self.revoked));
+                for element in partitions.elements() {
+                    let partition = (element.topic().to_string(), element.partition());
+                    assigned.remove(&partition);
+                    revoked.push(partition);
+                }
+            }
+            Rebalance::Error(error) => *lock(&self.last_error) = Some(error.to_string()),
+        }
+    }
+
+    fn commit_callback(&self, result: Result<(), KafkaError>, _offsets: &rdkafka::TopicPartitionList) {
+        match result {
+            // Nothing to commit is no failure.
+            Err(e) if e.rdkafka_error_code() != Some(RDKafkaErrorCode::NoOffset) => {
+                if !self.commit_failed.swap(true, Ordering::AcqRel) {
+                    crate::notice(&format!("{}: {e}; the job goes on, its own checkpoints do not need it", self.name));
+                }
+            }
+            _ => self.commit_failed.store(false, Ordering::Release),
+        }
+    }
+
+    fn main_queue_min_poll_interval(&self) -> Timeout {
+        Timeout::After(EVENTS_WAIT)
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, _opaque: ()) {
+        if let Err((error, message)) = result {
+            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+            let mut failures = lock(&self.failures);
+            failures.count += 1;
+            failures.first.get_or_insert_with(|| (code, format!("{} partition {}", message.topic(), message.partition())));
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What an error of a client means, with what may be done about it.
+pub fn explain(code: RDKafkaErrorCode) -> String {
+    let text = code.to_string();
+    let hint = match code {
+        RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch => {
+            "another producer uses the same transactional id: is the job running twice, or does another job have the same \
+             'sink.transactional-id-prefix'? It may also be that the transaction took longer than its timeout \
+             ('properties.transaction.timeout.ms')"
+        }
+        RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownPartition => {
+            "is the topic there? Create it first, or let brokers create it ('properties.allow.auto.create.topics' = 'true')"
+        }
+        RDKafkaErrorCode::TopicAuthorizationFailed => "the user has no right to the topic",
+        RDKafkaErrorCode::MessageSizeTooLarge => {
+            "raise 'properties.message.max.bytes' here and 'max.message.bytes' of the topic, or write shorter rows"
+        }
+        RDKafkaErrorCode::MessageTimedOut => "brokers did not take it in the time that 'properties.message.timeout.ms' gives",
+        _ => "",
+    };
+    if hint.is_empty() { text } else { format!("{text}; {hint}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::{ClientConfig, TopicPartitionList};
+
+    use super::*;
+
+    #[test]
+    fn partitions_come_and_go() {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", "127.0.0.1:1").set("group.id", "g");
+        let consumer: BaseConsumer<Context> = config.create_with_context(Context::new("t", "h:1")).unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition("a", 3);
+        let context = consumer.context();
+        context.pre_rebalance(&consumer, &Rebalance::Assign(&list));
+        assert_eq!((context.assigned().len(), context.take_revoked().len()), (1, 0));
+        // A member that goes on counting this partition would commit an old offset if it came back.
+        context.pre_rebalance(&consumer, &Rebalance::Revoke(&list));
+        assert_eq!((context.assigned().len(), context.take_revoked()), (0, vec![("a".to_string(), 3)]));
+        assert!(context.take_revoked().is_empty());
+    }
+
+    #[test]
+    fn statistics_tell_the_producer() {
+        let context = Context::new("t", "h:1");
+        context.note_producer(br#"{"name":"x","eos":{"idemp_state":"WaitPID","producer_id":-1,"producer_epoch":-1}}"#);
+        assert_eq!(context.producer(), None);
+        let known = br#"{"brokers":{},"eos":{"idemp_state":"Assigned","txn_state":"Ready","producer_id":7000,"producer_epoch":3}}"#;
+        context.note_producer(known);
+        assert_eq!(context.producer(), Some(ProducerId { id: 7000, epoch: 3 }));
+    }
+}

@@ -1,0 +1,72 @@
+//! The connectors `kafka` and `upsert-kafka`, source and sink, over librdkafka.
+//!
+//! What they promise after a crash. A source goes on exactly where the checkpoint says: a split is a
+//! partition, its position the next offset. A sink is at-least-once, or exactly-once through
+//! transactions that are committed when a checkpoint is safe ([`transaction`] says how). What does not
+//! live here: the formats of keys and values (crate `format`), and what becomes of upserts (plans).
+//!
+//! - [`options`], [`properties`]: what users write, and what librdkafka is told
+//! - [`client`]: what every client has: errors, outages, logs
+//! - [`consumer`], [`partitions`], [`start`], [`topic_id`]: one consumer a source, where its partitions begin and end
+//! - [`queue`]: messages of a partition in batches, without a cost for each
+//! - [`layout`], [`rows`], [`metadata`]: messages to rows and back to columns of key and value
+//! - [`source`], [`reader`], [`group`]: the source; `group` is for processes that share a topic
+//! - [`producer`], [`sink`], [`route`], [`upsert`]: the sinks
+//! - [`transaction`]: exactly-once
+//! - [`registry`]: the schema registry of `avro-confluent`
+
+mod client;
+mod connector;
+mod consumer;
+mod group;
+mod layout;
+mod metadata;
+pub mod options;
+mod partitions;
+mod position;
+mod producer;
+mod properties;
+mod queue;
+mod reader;
+mod registry;
+mod route;
+mod rows;
+mod sink;
+mod source;
+mod start;
+mod topic_id;
+mod transaction;
+mod upsert;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+pub use connector::{KAFKA, UPSERT_KAFKA};
+use tidemill_connect::registry::{Connector, extend};
+
+/// The connectors of this crate, in order of name.
+static CONNECTORS: &[&Connector] = &[&KAFKA, &UPSERT_KAFKA];
+
+/// Adds the connectors of this crate to the registry; once, at the start of the process.
+pub fn register() {
+    extend(CONNECTORS);
+}
+
+static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Where notices go: a line each, without line end, about what a client bears with and goes on
+/// (brokers that are away, offsets that could not be committed). Without this nobody is told. The
+/// first call counts.
+pub fn notices(to: fn(&str)) {
+    // Whoever came first keeps them.
+    let _ = NOTICES.set(to);
+}
+
+/// Tells who asked for notices.
+pub(crate) fn notice(text: &str) {
+    if let Some(to) = NOTICES.get() {
+        to(text);
+    }
+}

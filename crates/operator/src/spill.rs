@@ -1,0 +1,570 @@
+//! Keyed state larger than memory: which keys stay, which leave for the disk, and which come back.
+//!
+//! An operator keeps its state by slot, as ever, and works on slots only. Before a block is worked on,
+//! [`Spill::enter`] is told which keys were new to the table: only those can lie on disk, and of them only
+//! those that the filters of the [`ColdStore`] let through are read, all at once. When memory has used its share,
+//! [`Spill::make_room`] lets the keys go that were not touched lately (second chance, Corbató 1968): a hand
+//! goes round the slots, spares once those that were touched since it last came by, and those that have
+//! changed since they were written are written. A byte a slot says all of this; it is looked at once a row,
+//! and not at all before something was ever written.
+//!
+//! At a checkpoint nothing is copied: what has changed is marked ([`Spill::begin_snapshot`]), and written in
+//! pieces between blocks ([`Spill::write_snapshot`]). A marked key that a block is about to change is
+//! written before. Until all are written and the files taken, what changed after the barrier stays in memory,
+//! and keys that were deleted stay as empty ones.
+
+use std::path::PathBuf;
+
+use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::DataType;
+use arrow::row::{RowConverter, SortField};
+use tidemill_state::disk::{ColdOptions, ColdStore, StateFile};
+use tidemill_state::runs::{HashRange, StateRuns};
+use tidemill_state::{KeyTable, Slots};
+
+use crate::OperatorError;
+
+/// Where an operator instance may keep state that does not fit in memory, and when.
+#[derive(Clone, Debug)]
+pub struct SpillPlace {
+    /// A folder of its own, which need not exist.
+    pub directory: PathBuf,
+    /// With what the names of its files begin: unique among operators, shards and runs.
+    pub name: String,
+    /// The hashes of the keys that it owns.
+    pub hashes: HashRange,
+    /// Bytes of memory that it may use; without it state comes back from the disk and does not go there.
+    pub share: Option<usize>,
+    /// Checkpoints will ask for the files.
+    pub durable: bool,
+}
+
+/// Counts of an operator whose state lies partly on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Keys read back.
+    pub reads: u64,
+    /// Keys written, those of checkpoints too.
+    pub writes: u64,
+    /// Bytes read and written, compaction too.
+    pub read_bytes: u64,
+    /// As above.
+    pub written_bytes: u64,
+    /// Rows whose key was in memory.
+    pub hits: u64,
+    /// Rows whose key had to be read.
+    pub misses: u64,
+}
+
+/// State by slot that can leave memory.
+pub(crate) trait Resident {
+    /// The keys.
+    fn table(&self) -> &KeyTable;
+
+    /// How many columns a key has.
+    fn key_columns(&self) -> usize;
+
+    /// Finds the slots of keys; new ones get an empty state.
+    fn intern(&mut self, keys: &[ArrayRef], rows: usize, into: &mut Slots) -> Result<(), OperatorError>;
+
+    /// The keys at slots, and behind them their state, always in columns of the same types.
+    fn save(&mut self, slots: &[u32]) -> Result<Vec<ArrayRef>, OperatorError>;
+
+    /// Gives slots whose state is empty the state that was saved.
+    fn load(&mut self, slots: &[u32], state: &[ArrayRef]) -> Result<(), OperatorError>;
+
+    /// Empties slots; their keys stay.
+    fn clear(&mut self, slots: &[u32]) -> Result<(), OperatorError>;
+
+    /// Empties slots and forgets their keys.
+    fn forget(&mut self, slots: &[u32]) -> Result<(), OperatorError>;
+
+    /// Whether a key has no state (any more) and need not be kept.
+    fn is_empty(&self, slot: u32) -> bool;
+
+    /// What it takes in memory.
+    fn memory(&self) -> Memory;
+
+    /// Whether saving and forgetting a few slots costs a pass over all of the state: then many leave at once.
+    fn scans(&self) -> bool {
+        false
+    }
+}
+
+/// Bytes of memory: all, and of these what is kept by slot and doubles when it grows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub all: usize,
+    pub by_slot: usize,
+}
+
+/// The slot has a key.
+const LIVE: u8 = 1;
+/// Touched since the hand last came by.
+const USED: u8 = 2;
+/// Changed since it was written.
+const DIRTY: u8 = 4;
+/// A version of it may lie on disk.
+const COLD: u8 = 8;
+/// To be written for a checkpoint, as it is.
+const PENDING: u8 = 16;
+/// Came with this block, and its state may have to be read.
+const NEW: u8 = 32;
+
+/// The most keys that leave at once: some milliseconds.
+const BATCH_KEYS_MAX: usize = 16_384;
+/// Of the keys in memory one in so many leaves at once where each time costs a pass over all of them.
+const BATCH_SCAN: usize = 16;
+/// After so many new keys at the least memory is measured again.
+const MEASURE_KEYS: usize = 4096;
+/// And after so many rows: what is kept of a key may grow without new keys, as sets of values do.
+const MEASURE_ROWS: usize = 1 << 16;
+/// Keys written at once for a checkpoint: a few milliseconds between two blocks.
+const SNAPSHOT_KEYS: usize = 8192;
+/// State that is written at once has about so many bytes, so that texts fit a column and no second copy of much is made.
+const WRITE_BYTES_MAX: usize = 256 << 20;
+/// The least bytes that a key is taken to need.
+const KEY_BYTES_MIN: usize = 16;
+/// Bytes that a store gathers before it writes them: an eighth of the share, within these bounds.
+const RUN_BYTES_MIN: usize = 256 << 10;
+/// A checkpoint waits until the last of it is written: at the upper bound some 30 ms.
+const RUN_BYTES_MAX: usize = 8 << 20;
+
+/// How memory stands.
+struct Room {
+    /// How many more keys fit.
+    fits: usize,
+    /// How many should.
+    wanted: usize,
+    /// How many are too many, a quarter at most.
+    over: usize,
+    /// Bytes in use.
+    all: usize,
+}
+
+/// A checkpoint that is being written.
+struct Writing {
+    /// Keys that are still to be written.
+    left: usize,
+    /// The first slot not yet looked at.
+    hand: usize,
+}
+
+/// What decides who stays in memory.
+#[derive(Default)]
+pub(crate) struct Spill {
+    place: Option<SpillPlace>,
+    store: Option<ColdStore>,
+    /// Of the columns that are saved.
+    types: Vec<DataType>,
+    /// By slot.
+    flags: Vec<u8>,
+    /// So many keys fit before memory has to be looked at again.
+    calm: usize,
+    /// Rows since memory was looked at.
+    since: usize,
+    /// Bytes that were in use then.
+    settled: usize,
+    hand: usize,
+    writing: Option<Writing>,
+    /// The files of a checkpoint, not yet asked for.
+    written: Option<Vec<StateRuns>>,
+    /// Slots whose keys were deleted while a checkpoint is being written.
+    emptied: Vec<u32>,
+    /// Keys in memory and on disk.
+    entries: u64,
+    stats: DiskStats,
+    /// Scratch.
+    hashes: Vec<u64>,
+    maybe: Vec<u32>,
+    loaded: Slots,
+}
+
+/// Whether rows of these columns can be written to the disk.
+pub(crate) fn can_leave(columns: &[ArrayRef]) -> bool {
+    RowConverter::supports_fields(&columns.iter().map(|c| SortField::new(c.data_type().clone())).collect::<Vec<_>>())
+}
+
+impl Spill {
+    /// From now on state may leave for the disk.
+    pub fn place(&mut self, place: SpillPlace) {
+        self.place = Some(place);
+    }
+
+    /// Whether some state has left memory, or could come from there.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether [`Spill::make_room`] must be asked before `incoming` rows are taken in.
+    #[inline]
+    pub fn is_crowded(&mut self, keys: usize, incoming: usize) -> bool {
+        if self.place.is_none() {
+            return false;
+        }
+        self.since += incoming;
+        keys + incoming > self.calm || self.since > MEASURE_ROWS
+    }
+
+    /// Keys in memory and on disk, if any are there.
+    pub fn entries(&self) -> Option<u64> {
+        self.store.as_ref().map(|_| self.entries)
+    }
+
+    /// Bytes of memory beside those of the operator.
+    pub fn memory(&self) -> usize {
+        self.flags.capacity() + self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize)
+    }
+
+    /// What was done, if anything was.
+    pub fn stats(&self) -> Option<DiskStats> {
+        let store = self.store.as_ref()?.stats();
+        Some(DiskStats { bytes: store.disk_bytes, read_bytes: store.read_bytes, written_bytes: store.written_bytes, ..self.stats })
+    }
+
+    /// Takes back the files of a checkpoint.
+    pub fn restore_files<R: Resident>(&mut self, runs: Vec<StateRuns>, rows: &mut R) -> Result<(), OperatorError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.open(runs, rows)?;
+        self.entries += self.store.as_ref().map_or(0, |store| store.stats().rows);
+        Ok(())
+    }
+
+    /// Told of keys that came from a checkpoint with their state.
+    pub fn restored<R: Resident>(&mut self, slots: &Slots, rows: &R) {
+        if self.store.is_some() {
+            self.flags.resize(rows.table().capacity(), 0);
+            slots.slots.iter().for_each(|slot| self.flags[*slot as usize] = LIVE | DIRTY);
+            self.entries += slots.fresh.len() as u64;
+        }
+    }
+
+    fn open<R: Resident>(&mut self, runs: Vec<StateRuns>, rows: &mut R) -> Result<(), OperatorError> {
+        let Some(place) = &self.place else {
+            return Err(OperatorError::new("internal error: state on disk, and no place for it"));
+        };
+        self.types = rows.save(&[])?.iter().map(|c| c.data_type().clone()).collect();
+        let options = ColdOptions {
+            directory: place.directory.clone(),
+            name: place.name.clone(),
+            run_bytes: place.share.map_or(RUN_BYTES_MAX, |share| (share / 8).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)),
+        };
+        let mut files: Vec<StateFile> = runs.into_iter().flat_map(|runs| runs.files).collect();
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files.dedup_by(|a, b| a.name == b.name);
+        let hashes = place.hashes;
+        let mut store = ColdStore::open(options, self.types.clone(), rows.key_columns(), files, move |hash| hashes.contains(hash))?;
+        if place.durable {
+            store.durable();
+        }
+        self.store = Some(store);
+        self.flags.clear();
+        self.flags.resize(rows.table().capacity(), 0);
+        rows.table().slots().into_iter().for_each(|slot| self.flags[slot as usize] = LIVE | DIRTY);
+        self.entries = rows.table().len() as u64;
+        Ok(())
+    }
+
+    // ---- who leaves --------------------------------------------------------------------------
+
+    /// Lets keys go until those fit that `incoming` rows may bring. Before the rows' keys are entered.
+    pub fn make_room<R: Resident>(&mut self, incoming: usize, rows: &mut R) -> Result<(), OperatorError> {
+        self.since = 0;
+        let Some(share) = self.place.as_ref().and_then(|place| place.share) else {
+            self.calm = usize::MAX;
+            return Ok(());
+        };
+        // What is kept by slot does not shrink, so below a quarter there is little to be had.
+        let spare = |rows: &R| rows.table().len().saturating_sub(rows.table().capacity() / 4);
+        let mut room = self.room(share, incoming, rows);
+        if rows.table().len() + incoming <= self.calm {
+            // Asked because of the rows that came: what is kept of the keys may have grown.
+            while room.all > self.settled + self.settled / 8 && room.over.min(spare(rows)) > 0 {
+                self.evict(room.over.min(spare(rows)), rows)?;
+                let after = self.room(share, incoming, rows);
+                if after.over == 0 || spare(rows) == 0 {
+                    // What does not help now is not tried again until more has come.
+                    self.settled = after.all;
+                }
+                room = after;
+            }
+            return Ok(());
+        }
+        if room.fits < room.wanted {
+            let keys = rows.table().len();
+            let batch = if rows.scans() { (keys / BATCH_SCAN).max(BATCH_KEYS_MAX.min(keys / 4)) } else { (keys / 8).min(BATCH_KEYS_MAX) };
+            let leaving = room.over.max(batch).max(room.wanted).min(spare(rows));
+            if leaving > 0 {
+                self.evict(leaving, rows)?;
+                room = self.room(share, incoming, rows);
+            }
+        }
+        let keys = rows.table().len();
+        self.calm = keys + room.fits.min((keys / 8).max(MEASURE_KEYS)).max(incoming);
+        self.settled = room.all;
+        Ok(())
+    }
+
+    /// How memory stands before a block of `incoming` rows.
+    fn room<R: Resident>(&self, share: usize, incoming: usize, rows: &R) -> Room {
+        // Filters and indexes come out of the share as well, but must not crowd the keys out.
+        let store = self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize);
+        let budget = share.saturating_sub(store).max(share / 2);
+        let memory = rows.memory();
+        let (all, by_slot) = (memory.all + self.flags.capacity(), memory.by_slot + self.flags.capacity());
+        let (keys, room) = (rows.table().len(), rows.table().room());
+        let each = (all / keys.max(1)).max(KEY_BYTES_MIN);
+        // A key begins with little. Where keys have much each, not every row is taken to bring one.
+        let wanted = if incoming.saturating_mul(each) <= share / 8 { incoming } else { incoming.min(keys / 8 + 1) };
+        let mut fits = budget.saturating_sub(all) / each;
+        if fits > room {
+            // What is kept by slot doubles next. A column at a time is there twice meanwhile.
+            let grown = all + by_slot + by_slot / 3;
+            fits = if grown <= budget { fits.min(room.max(incoming)) } else { room };
+        }
+        Room { fits, wanted, over: (all.saturating_sub(budget) / each).min(keys / 4), all }
+    }
+
+    fn evict<R: Resident>(&mut self, count: usize, rows: &mut R) -> Result<(), OperatorError> {
+        if self.store.is_none() {
+            self.open(Vec::new(), rows)?;
+        }
+        let left = self.sweep(count);
+        self.leave(&left, rows)?;
+        if left.len() < count && self.writing.is_some() {
+            // What is left has changed since the barrier, and may go only behind the checkpoint.
+            while self.writing.is_some() {
+                self.write_some(rows)?;
+            }
+            let rest = self.sweep(count - left.len());
+            self.leave(&rest, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Picks keys to leave; they are no longer marked as live.
+    fn sweep(&mut self, count: usize) -> Vec<u32> {
+        let slots = self.flags.len();
+        let writing = self.writing.is_some();
+        let mut picked = Vec::with_capacity(count);
+        // Twice around: the first time may only take the marks away.
+        for _ in 0..2 * slots {
+            if picked.len() == count {
+                break;
+            }
+            if self.hand >= slots {
+                self.hand = 0;
+            }
+            let flags = &mut self.flags[self.hand];
+            let bound = writing && *flags & (DIRTY | PENDING) == DIRTY;
+            if *flags & LIVE != 0 && !bound {
+                if *flags & USED != 0 {
+                    *flags &= !USED;
+                } else {
+                    *flags &= !LIVE;
+                    picked.push(self.hand as u32);
+                }
+            }
+            self.hand += 1;
+        }
+        picked
+    }
+
+    fn leave<R: Resident>(&mut self, slots: &[u32], rows: &mut R) -> Result<(), OperatorError> {
+        let dirty: Vec<u32> = slots.iter().copied().filter(|slot| self.flags[*slot as usize] & DIRTY != 0).collect();
+        if let Some(writing) = &mut self.writing {
+            writing.left -= dirty.iter().filter(|slot| self.flags[**slot as usize] & PENDING != 0).count();
+        }
+        self.write(&dirty, rows)?;
+        rows.forget(slots)?;
+        slots.iter().for_each(|slot| self.flags[*slot as usize] = 0);
+        Ok(())
+    }
+
+    fn write<R: Resident>(&mut self, slots: &[u32], rows: &mut R) -> Result<(), OperatorError> {
+        let Some(store) = self.store.as_mut().filter(|_| !slots.is_empty()) else { return Ok(()) };
+        let each = (rows.memory().all / rows.table().len().max(1)).max(KEY_BYTES_MIN);
+        for slots in slots.chunks((WRITE_BYTES_MAX / each).max(1)) {
+            let mut columns = rows.save(slots)?;
+            for (column, declared) in columns.iter_mut().zip(&self.types) {
+                // Nested types may differ in the names of their fields.
+                if column.data_type() != declared {
+                    *column = cast(&*column, declared)?;
+                }
+            }
+            self.hashes.clear();
+            self.hashes.extend(slots.iter().map(|slot| rows.table().hash(*slot)));
+            store.put(&self.hashes, &columns)?;
+            self.stats.writes += slots.len() as u64;
+        }
+        Ok(())
+    }
+
+    // ---- who comes back ----------------------------------------------------------------------
+
+    /// Told of a block whose keys were entered and whose rows have not been worked on: reads the state of
+    /// keys that lie on disk. Nothing to do unless [`Spill::is_open`].
+    pub fn enter<R: Resident>(&mut self, slots: &Slots, rows: &mut R) -> Result<(), OperatorError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        self.flags.resize(rows.table().capacity(), 0);
+        let mut loaded = 0;
+        if !slots.fresh.is_empty() {
+            self.hashes.clear();
+            self.hashes.extend(slots.fresh.iter().map(|row| slots.hashes[*row as usize]));
+            self.maybe.clear();
+            store.maybe(&self.hashes, &mut self.maybe);
+            for row in &slots.fresh {
+                self.flags[slots.slots[*row as usize] as usize] = LIVE | NEW;
+            }
+            if !self.maybe.is_empty() {
+                let mut asked: Vec<u64> = self.maybe.iter().map(|at| self.hashes[*at as usize]).collect();
+                asked.sort_unstable();
+                asked.dedup();
+                if let Some((_, columns)) = store.read(&asked)? {
+                    loaded = load(&mut self.flags, &mut self.loaded, &columns, rows)?;
+                }
+            }
+        }
+        self.touch(&slots.slots, rows)?;
+        for row in &slots.fresh {
+            // To come once is no reason to stay.
+            self.flags[slots.slots[*row as usize] as usize] &= !(NEW | USED);
+        }
+        let (all, fresh, loaded) = (slots.slots.len() as u64, slots.fresh.len() as u64, loaded as u64);
+        self.entries += fresh - loaded;
+        self.stats.hits += all - fresh;
+        self.stats.misses += loaded;
+        self.stats.reads += loaded;
+        Ok(())
+    }
+
+    /// Marks slots that are about to change; those that a checkpoint waits for are written first.
+    fn touch<R: Resident>(&mut self, slots: &[u32], rows: &mut R) -> Result<(), OperatorError> {
+        if self.writing.is_none() {
+            slots.iter().for_each(|slot| self.flags[*slot as usize] |= USED | DIRTY);
+            return Ok(());
+        }
+        let mut first: Vec<u32> = Vec::new();
+        for slot in slots {
+            let flags = &mut self.flags[*slot as usize];
+            if *flags & PENDING != 0 {
+                *flags = (*flags & !PENDING) | COLD;
+                first.push(*slot);
+            }
+            *flags |= USED | DIRTY;
+        }
+        if let Some(writing) = &mut self.writing {
+            writing.left -= first.len();
+        }
+        self.write(&first, rows)
+    }
+
+    /// Forgets keys of which nothing is left ([`Resident::is_empty`]); each slot once.
+    pub fn remove<R: Resident>(&mut self, slots: &[u32], rows: &mut R) -> Result<(), OperatorError> {
+        let Some(store) = &mut self.store else { return rows.forget(slots) };
+        if self.writing.is_some() {
+            self.emptied.extend_from_slice(slots);
+            return rows.clear(slots);
+        }
+        let cold: Vec<u32> = slots.iter().copied().filter(|slot| self.flags[*slot as usize] & COLD != 0).collect();
+        if !cold.is_empty() {
+            let hashes: Vec<u64> = cold.iter().map(|slot| rows.table().hash(*slot)).collect();
+            store.delete(&hashes, &rows.table().keys(&cold)?)?;
+        }
+        rows.forget(slots)?;
+        slots.iter().for_each(|slot| self.flags[*slot as usize] = 0);
+        self.entries = self.entries.saturating_sub(slots.len() as u64);
+        Ok(())
+    }
+
+    // ---- checkpoints -------------------------------------------------------------------------
+
+    /// A barrier: what has changed is to be written as it is now.
+    pub fn begin_snapshot(&mut self) {
+        assert!(self.writing.is_none() && self.written.is_none(), "one checkpoint at a time");
+        let mut left = 0;
+        for flags in &mut self.flags {
+            let pending = *flags & (LIVE | DIRTY) == LIVE | DIRTY;
+            *flags |= if pending { PENDING } else { 0 };
+            left += usize::from(pending);
+        }
+        self.writing = Some(Writing { left, hand: 0 });
+    }
+
+    /// Writes some of it; the files when all of it is written.
+    pub fn write_snapshot<R: Resident>(&mut self, rows: &mut R) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+        if self.written.is_none() && self.writing.is_some() {
+            self.write_some(rows)?;
+        }
+        Ok(if self.writing.is_some() { None } else { Some(self.written.take().unwrap_or_default()) })
+    }
+
+    fn write_some<R: Resident>(&mut self, rows: &mut R) -> Result<(), OperatorError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let piece = if rows.scans() { (rows.table().len() / BATCH_SCAN).max(SNAPSHOT_KEYS) } else { SNAPSHOT_KEYS };
+        let piece = piece.min(writing.left);
+        let mut slots: Vec<u32> = Vec::with_capacity(piece);
+        while slots.len() < piece {
+            let flags = &mut self.flags[writing.hand];
+            if *flags & PENDING != 0 {
+                *flags = (*flags & !(PENDING | DIRTY)) | COLD;
+                slots.push(writing.hand as u32);
+            }
+            writing.hand += 1;
+        }
+        writing.left -= slots.len();
+        let over = writing.left == 0;
+        self.write(&slots, rows)?;
+        if !over {
+            return Ok(());
+        }
+        self.writing = None;
+        if let (Some(store), Some(place)) = (&mut self.store, &self.place) {
+            self.written = Some(vec![StateRuns { hashes: place.hashes, files: store.files()? }]);
+        }
+        let mut emptied = std::mem::take(&mut self.emptied);
+        emptied.sort_unstable();
+        emptied.dedup();
+        emptied.retain(|slot| rows.is_empty(*slot));
+        self.remove(&emptied, rows)
+    }
+}
+
+/// Enters keys that were read, with their state where they came with the block; how many did.
+fn load<R: Resident>(flags: &mut Vec<u8>, scratch: &mut Slots, columns: &[ArrayRef], rows: &mut R) -> Result<usize, OperatorError> {
+    let (keys, state) = columns.split_at(rows.key_columns());
+    rows.intern(keys, keys[0].len(), scratch)?;
+    flags.resize(rows.table().capacity(), 0);
+    // Other keys of the same hash come along; what is in memory already is newer than what was read.
+    let others = scratch.fresh.len();
+    for row in &scratch.fresh {
+        flags[scratch.slots[*row as usize] as usize] = LIVE | NEW;
+    }
+    let mut picks: Vec<u32> = Vec::with_capacity(scratch.slots.len());
+    for (row, slot) in scratch.slots.iter().enumerate() {
+        let flags = &mut flags[*slot as usize];
+        if *flags & NEW != 0 {
+            *flags = LIVE | COLD;
+            picks.push(row as u32);
+        }
+    }
+    if picks.len() == scratch.slots.len() {
+        rows.load(&scratch.slots, state)?;
+    } else {
+        let slots: Vec<u32> = picks.iter().map(|row| scratch.slots[*row as usize]).collect();
+        let picks = UInt32Array::from(picks);
+        let state = state.iter().map(|c| take(c, &picks, None)).collect::<Result<Vec<_>, _>>()?;
+        rows.load(&slots, &state)?;
+        return Ok(slots.len() - others);
+    }
+    Ok(scratch.slots.len() - others)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! The two threads of a store: one writes full buffers, one merges runs and makes larger filters.
+//!
+//! They share a [`State`] behind one lock, which nobody holds while touching a disk. What they cannot do they leave
+//! there as an error for the next call of the store; after that has been told, they try again.
+
+use std::fs;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use super::buffer::Buffer;
+use super::error::ColdError;
+use super::filter::StoreFilter;
+use super::merge::{Cursor, RunCursor, merge};
+use super::place::Place;
+use super::run::{Advice, Run, advise};
+use super::writer::{Plan, RunWriter};
+
+/// Runs of about one size that are merged into one.
+const FAN_IN: usize = 8;
+/// Most runs merged at once; each has a buffer of 256 KB.
+const MERGE_MAX: usize = 32;
+/// With more runs the store waits for merges.
+const RUNS_MAX: usize = 128;
+/// Size of the runs of the lowest tier; those of each further one are `FAN_IN` times as large.
+const TIER_BYTES: u64 = 64 << 10;
+/// Smaller stores are not merged for their hidden rows.
+const GARBAGE_ROWS_MIN: u64 = 100_000;
+/// Rows between two looks at whether the store is ending.
+const STOP_ROWS: u32 = 4096;
+/// Keys for which the first filter is made.
+pub(crate) const FILTER_KEYS_MIN: usize = 256 << 10;
+
+/// The runs of a store, the oldest first.
+pub(crate) type Runs = Arc<Vec<Arc<Run>>>;
+
+/// What the threads and the store have in common.
+pub(crate) struct Shared {
+    pub place: Place,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The store is ending.
+    stop: AtomicBool,
+    /// Runs must be safe on disk before they count: there are checkpoints.
+    pub durable: AtomicBool,
+}
+
+pub(crate) struct State {
+    pub runs: Runs,
+    /// The buffer that is being written.
+    pub frozen: Option<Arc<Buffer>>,
+    /// That of the newest run.
+    pub sequence: u64,
+    /// All that is in the store; none before the first one is complete.
+    pub filter: Option<Arc<StoreFilter>>,
+    pub growth: Growth,
+    /// Files that the last checkpoint named; they stay.
+    pub listed: Vec<PathBuf>,
+    error: Option<ColdError>,
+    write_failed: bool,
+    merge_failed: bool,
+    merging: bool,
+    /// A thread ended that should not have.
+    dead: bool,
+}
+
+/// How a larger filter comes about.
+pub(crate) enum Growth {
+    None,
+    /// One for so many keys is wanted.
+    Wanted(usize),
+    /// It is there. The store has to enter what comes from now on, and what it has in memory.
+    Offered(Arc<StoreFilter>),
+    /// The store does. What was there before is to be entered.
+    Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
+    /// It is being entered.
+    Scanning,
+}
+
+enum Task {
+    Filter(usize),
+    Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
+    Merge { runs: Vec<Arc<Run>>, bottom: bool },
+}
+
+impl Shared {
+    /// Of a store that begins with these runs. `listed`: files that must stay.
+    pub fn new(place: Place, runs: Vec<Arc<Run>>, listed: Vec<PathBuf>) -> Self {
+        let sequence = runs.last().map_or(0, |run| run.counts.sequence);
+        let filter = runs.is_empty().then(|| Arc::new(StoreFilter::new(FILTER_KEYS_MIN)));
+        let durable = AtomicBool::new(!runs.is_empty());
+        let state = State {
+            runs: Arc::new(runs),
+            frozen: None,
+            sequence,
+            filter,
+            growth: Growth::None,
+            listed,
+            error: None,
+            write_failed: false,
+            merge_failed: false,
+            merging: false,
+            dead: false,
+        };
+        Shared { place, state: Mutex::new(state), changed: Condvar::new(), stop: AtomicBool::new(false), durable }
+    }
+
+    /// The state, locked.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something has changed.
+    pub fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes whoever waits for a change.
+    pub fn changed(&self) {
+        self.changed.notify_all();
+    }
+
+    /// What a thread could not do since the last call; it tries again after this.
+    ///
+    /// # Errors
+    /// That.
+    pub fn surface(&self, state: &mut State) -> Result<(), ColdError> {
+        if let Some(error) = state.error.take() {
+            (state.write_failed, state.merge_failed) = (false, false);
+            self.changed();
+            return Err(error);
+        }
+        if state.dead {
+            return Err(ColdError::new("internal error: a thread of the state on disk has ended; start the job again from its checkpoint"));
+        }
+        Ok(())
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(self: &Arc<Self>) -> Result<Vec<JoinHandle<()>>, ColdError> {
+        let spawn = |name: &str, body: fn(&Shared)| {
+            let shared = self.clone();
+            let run = move || {
+                if catch_unwind(AssertUnwindSafe(|| body(&shared))).is_err() {
+                    shared.lock().dead = true;
+                    shared.changed();
+                }
+            };
+            Builder::new().name(name.into()).spawn(run).map_err(|e| {
+                self.end();
+                ColdError::new(format!("starting a thread for the state on disk: {e}"))
+            })
+        };
+        Ok(vec![spawn("cold-write", write_buffers)?, spawn("cold-merge", tidy)?])
+    }
+
+    /// Tells the threads to end.
+    pub fn end(&self) {
+        let state = self.lock();
+        self.stop.store(true, Ordering::Relaxed);
+        drop(state);
+        self.changed();
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, cursors: Vec<Cursor>, plan: Plan, bottom: bool) -> Result<Option<Run>, ColdError> {
+        let mut writer = RunWriter::create(&self.place, plan, &self.stop)?;
+        let mut rows = 0u32;
+        merge(&self.place, cursors, bottom, |hash, row, deleted| {
+            writer.push(hash, row, deleted)?;
+            rows = rows.wrapping_add(1);
+            Ok(!rows.is_multiple_of(STOP_ROWS) || !writer.stopped())
+        })?;
+        if writer.stopped() { Ok(None) } else { writer.finish() }
+    }
+
+    fn write_buffer(&self, buffer: &Buffer, sequence: u64, bottom: bool) -> Result<Option<Run>, ColdError> {
+        let hashes = buffer.hashes();
+        let plan = Plan {
+            rows: hashes.len(),
+            first: hashes.iter().copied().min().unwrap_or(0),
+            last: hashes.iter().copied().max().unwrap_or(0),
+            sequence,
+            sync: self.durable.load(Ordering::Relaxed),
+        };
+        self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom)
+    }
+
+    fn merge_runs(&self, runs: &[Arc<Run>], bottom: bool) -> Result<Option<Run>, ColdError> {
+        let plan = Plan {
+            rows: runs.iter().map(|run| run.counts.rows as usize).sum(),
+            first: runs.iter().map(|run| run.counts.first).min().unwrap_or(0),
+            last: runs.iter().map(|run| run.counts.last).max().unwrap_or(0),
+            sequence: runs.last().map_or(0, |run| run.counts.sequence),
+            sync: self.durable.load(Ordering::Relaxed),
+        };
+        let cursors = runs.iter().rev().filter_map(|run| Cursor::run(run).transpose()).collect::<Result<Vec<_>, _>>()?;
+        self.write(cursors, plan, bottom)
+    }
+
+    /// Enters the hashes of runs and a buffer into a filter; `false` if the store ended before.
+    fn scan(&self, filter: &StoreFilter, runs: &Runs, frozen: Option<&Buffer>) -> Result<bool, ColdError> {
+        if let Some(buffer) = frozen {
+            filter.insert(buffer.hashes());
+        }
+        let mut hashes = Vec::with_capacity(STOP_ROWS as usize);
+        for run in runs.iter() {
+            let Some(mut cursor) = RunCursor::new(run.clone())? else { continue };
+            let mut more = true;
+            while more {
+                hashes.clear();
+                while more && hashes.len() < STOP_ROWS as usize {
+                    hashes.push(cursor.hash());
+                    more = cursor.advance()?;
+                }
+                filter.insert(&hashes);
+                if self.stopped() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a merge made takes the place of what it was made of.
+    fn replace(&self, old: &[Arc<Run>], new: Option<Run>) {
+        let mut state = self.lock();
+        let mut runs = state.runs.to_vec();
+        let at = runs.iter().position(|run| Arc::ptr_eq(run, &old[0])).expect("only this thread removes runs");
+        drop(runs.splice(at..at + old.len(), new.map(Arc::new)));
+        state.runs = Arc::new(runs);
+        let (kept, removed): (Vec<_>, Vec<_>) = old.iter().partition(|run| state.listed.contains(&run.path));
+        // A file takes a while to remove if it is large.
+        drop(state);
+        // A checkpoint may need these; nobody will read them soon.
+        kept.into_iter().for_each(|run| advise(&run.file, 0, 0, Advice::Done));
+        removed.into_iter().for_each(|run| discard(run));
+        self.place.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Whether the threads have nothing to do.
+    pub fn idle(&self, place: &Place) -> bool {
+        self.frozen.is_none() && !self.merging && matches!(self.growth, Growth::None) && self.mergeable(place).is_none()
+    }
+
+    /// Whether there is room for a buffer to be written.
+    pub fn has_room(&self) -> bool {
+        self.frozen.is_none() && self.runs.len() < RUNS_MAX
+    }
+
+    /// Runs that ought to be one: those of a tier and all newer ones, if there are many of that tier; all runs,
+    /// if most of their rows are hidden or deletions.
+    fn mergeable(&self, place: &Place) -> Option<Range<usize>> {
+        let runs = self.runs.as_slice();
+        let oldest = runs.first()?;
+        if let (Some(filter), Growth::None, 2..=MERGE_MAX) = (&self.filter, &self.growth, runs.len()) {
+            let rows: u64 = runs.iter().map(|run| run.counts.rows).sum();
+            // Deletions of keys that came again are counted, too, hence the second bound.
+            let live = filter.distinct().saturating_sub(place.counters.deletions.load(Ordering::Relaxed));
+            if rows > GARBAGE_ROWS_MIN && rows > 3 * live.max(oldest.counts.rows / 2) {
+                return Some(0..runs.len());
+            }
+        }
+        tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>())
+    }
+
+    fn task(&mut self, place: &Place) -> Option<Task> {
+        match std::mem::replace(&mut self.growth, Growth::None) {
+            Growth::Wanted(keys) => {
+                self.growth = Growth::Wanted(keys);
+                return Some(Task::Filter(keys));
+            }
+            Growth::Scan(filter, runs, frozen) => {
+                self.growth = Growth::Scanning;
+                return Some(Task::Scan(filter, runs, frozen));
+            }
+            other => self.growth = other,
+        }
+        if self.merge_failed {
+            return None;
+        }
+        let range = self.mergeable(place)?;
+        self.merging = true;
+        Some(Task::Merge { bottom: range.start == 0, runs: self.runs[range].to_vec() })
+    }
+}
+
+/// Removes a run that nobody needs. One that cannot be removed costs space, nothing else.
+fn discard(run: &Run) {
+    let _ = fs::remove_file(&run.path);
+}
+
+/// The tier of a run of so many bytes.
+fn tier(bytes: u64) -> u32 {
+    (bytes / TIER_BYTES).checked_ilog(FAN_IN as u64).map_or(0, |log| log + 1)
+}
+
+/// Neighbours that ought to be one by their sizes: those of a tier and all newer ones, if there are many of that
+/// tier. Where small runs have piled up before larger ones, as checkpoints leave them while a long merge goes on,
+/// no tier has many behind the last larger run; then those that cost least, or the store would wait for ever.
+fn tiered(sizes: &[u64]) -> Option<Range<usize>> {
+    let tiers: Vec<u32> = sizes.iter().map(|bytes| tier(*bytes)).collect();
+    let highest = tiers.iter().copied().max()?;
+    for tier in 0..=highest {
+        let start = tiers.iter().rposition(|t| *t > tier).map_or(0, |at| at + 1);
+        if tiers[start..].iter().filter(|t| **t == tier).count() >= FAN_IN {
+            return Some(start..sizes.len().min(start + MERGE_MAX));
+        }
+    }
+    if sizes.len() < RUNS_MAX / 2 {
+        return None;
+    }
+    let costs = sizes.windows(MERGE_MAX).map(|some| some.iter().sum::<u64>());
+    let (start, _) = costs.enumerate().min_by_key(|(_, bytes)| *bytes)?;
+    Some(start..start + MERGE_MAX)
+}
+
+/// The thread that writes buffers.
+fn write_buffers(shared: &Shared) {
+    loop {
+        let (buffer, sequence, bottom) = {
+            let mut state = shared.lock();
+            loop {
+                if shared.stopped() {
+                    return;
+                }
+                if let Some(buffer) = state.frozen.as_ref().filter(|_| !state.write_failed) {
+                    break (buffer.clone(), state.sequence + 1, state.runs.is_empty());
+                }
+                state = shared.wait(state);
+            }
+        };
+        let written = shared.write_buffer(&buffer, sequence, bottom);
+        if shared.stopped() {
+            written.iter().flatten().for_each(discard);
+            return;
+        }
+        let mut state = shared.lock();
+        match written {
+            Ok(run) => {
+                let mut runs = state.runs.to_vec();
+                runs.extend(run.map(Arc::new));
+                state.runs = Arc::new(runs);
+                state.sequence = sequence;
+                state.frozen = None;
+                state.merge_failed = false;
+            }
+            Err(error) => {
+                state.error = Some(error);
+                state.write_failed = true;
+            }
+        }
+        drop(state);
+        shared.changed();
+    }
+}
+
+/// The thread that merges runs and makes filters.
+fn tidy(shared: &Shared) {
+    loop {
+        let task = {
+            let mut state = shared.lock();
+            loop {
+                if shared.stopped() {
+                    return;
+                }
+                if let Some(task) = state.task(&shared.place) {
+                    break task;
+                }
+                state = shared.wait(state);
+            }
+        };
+        let mut failed = None;
+        match task {
+            Task::Filter(keys) => {
+                let filter = Arc::new(StoreFilter::new(keys));
+                shared.lock().growth = Growth::Offered(filter);
+            }
+            Task::Scan(filter, runs, frozen) => match shared.scan(&filter, &runs, frozen.as_deref()) {
+                Ok(true) => {
+                    let deletions = runs.iter().map(|run| run.counts.deletions).sum();
+                    shared.place.counters.deletions.store(deletions, Ordering::Relaxed);
+                    let mut state = shared.lock();
+                    state.filter = Some(filter);
+                    state.growth = Growth::None;
+                }
+                Ok(false) => return,
+                Err(error) => {
+                    shared.lock().growth = Growth::None;
+                    failed = Some(error);
+                }
+            },
+            Task::Merge { runs, bottom } => match shared.merge_runs(&runs, bottom) {
+                Ok(run) if shared.stopped() => {
+                    run.iter().for_each(discard);
+                    return;
+                }
+                Ok(run) => shared.replace(&runs, run),
+                Err(error) => failed = Some(error),
+            },
+        }
+        let mut state = shared.lock();
+        state.merging = false;
+        if let Some(error) = failed {
+            state.error = Some(error);
+            state.merge_failed = true;
+        }
+        drop(state);
+        shared.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store that waits for merges never waits in vain, and one that is in order is left alone.
+    #[test]
+    fn what_is_merged() {
+        let (small, large) = (1 << 10, 8 << 20);
+        assert_eq!(tiered(&[]), None);
+        assert_eq!(tiered(&[large * 64, large * 8, large, large, small, small]), None);
+        assert_eq!(tiered(&[&[large * 64][..], &[large; 8]].concat()), Some(1..9));
+        assert_eq!(tiered(&[&[large][..], &[small; 7], &[large]].concat()), None);
+        for behind in 0..RUNS_MAX {
+            // Checkpoints' runs, and behind them full buffers.
+            let sizes = [vec![small; RUNS_MAX - behind], vec![large; behind]].concat();
+            let range = tiered(&sizes).unwrap_or_else(|| panic!("{behind} full buffers"));
+            assert!(range.len() > 1 && range.len() <= MERGE_MAX && range.end <= sizes.len(), "{range:?}");
+        }
+    }
+}

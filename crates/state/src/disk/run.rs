@@ -1,0 +1,289 @@
+//! A run: an immutable file of rows sorted by hash. Opening and reading; writing is in `writer.rs`.
+//!
+//! ```text
+//! ┌──────────┬────────┬───┬────────┬─────────────────────┬─────────────────┬──────────────┬─────────┐
+//! │ head     │ page 0 │ … │ page n │ first hash of each  │ offset of each  │ words of the │ trailer │
+//! │ 32 bytes │        │   │        │ page, u64           │ page and end    │ filter, u64  │ 14 u64  │
+//! └──────────┴────────┴───┴────────┴─────────────────────┴─────────────────┴──────────────┴─────────┘
+//! ```
+//!
+//! The head says what the file is; the trailer counts, and holds a checksum over the checksums of all pages
+//! and one of what lies between pages and trailer. So the checksum of the trailer stands for the whole file.
+//! Rows of one hash may go on in the next page; the highest bit of that page's offset says so.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::ColdError;
+use super::filter::RunFilter;
+use super::page::Page;
+use super::place::{Place, SharedMine};
+use super::ranges::Ranges;
+use crate::checksum::Checksum;
+
+/// First bytes of a run.
+pub(crate) const MAGIC: [u8; 8] = *b"TIDECOLD";
+/// Version of the layout.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes before the first page.
+pub(crate) const HEAD: usize = 32;
+/// Numbers in the trailer.
+pub(crate) const TRAILER: usize = 14;
+/// Marks the offset of a page whose first rows have the hash of the last row of the page before.
+pub(crate) const CONTINUES: u64 = 1 << 63;
+
+/// Numbers of a run that stand in its trailer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Rows, deletions included.
+    pub rows: u64,
+    /// Rows that are deletions.
+    pub deletions: u64,
+    pub first: u64,
+    pub last: u64,
+    /// Runs with a greater number hold newer versions.
+    pub sequence: u64,
+}
+
+/// A run that is open.
+pub(crate) struct Run {
+    /// Where the store has it.
+    pub path: PathBuf,
+    /// Where it was opened: what messages name.
+    opened: PathBuf,
+    pub name: String,
+    pub file: File,
+    pub counts: Counts,
+    /// Size of the file.
+    pub bytes: u64,
+    /// The checksum of the trailer.
+    pub checksum: u64,
+    firsts: Vec<u64>,
+    offsets: Vec<u64>,
+    filter: RunFilter,
+    /// Rows that count, if not all of them do.
+    pub keep: Option<Keep>,
+    /// Whether the file is known to be safe on disk.
+    pub synced: AtomicBool,
+}
+
+/// Which rows of a run count.
+pub(crate) struct Keep {
+    pub ranges: Ranges,
+    pub mine: SharedMine,
+}
+
+/// What a run is made of when it has been written.
+pub(crate) struct Written {
+    pub path: PathBuf,
+    pub name: String,
+    pub file: File,
+    pub counts: Counts,
+    pub bytes: u64,
+    pub checksum: u64,
+    pub firsts: Vec<u64>,
+    pub offsets: Vec<u64>,
+    pub filter: RunFilter,
+    pub synced: bool,
+}
+
+impl From<Written> for Run {
+    fn from(w: Written) -> Self {
+        let Written { path, name, file, counts, bytes, checksum, firsts, offsets, filter, synced } = w;
+        advise(&file, 0, 0, Advice::Random);
+        let opened = path.clone();
+        Run { path, opened, name, file, counts, bytes, checksum, firsts, offsets, filter, keep: None, synced: AtomicBool::new(synced) }
+    }
+}
+
+/// The head of a run of rows of this form.
+pub(crate) fn head(place: &Place) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&(place.keys as u32).to_le_bytes());
+    head[16..24].copy_from_slice(&place.fingerprint.to_le_bytes());
+    let sum = Checksum::of(&head[..24]);
+    head[24..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+fn read_exact(file: &File, path: &Path, what: &str, into: &mut [u8], offset: u64) -> Result<(), ColdError> {
+    file.read_exact_at(into, offset).map_err(|e| match e.kind() {
+        ErrorKind::UnexpectedEof => ColdError::damaged(path, format!("{what} is cut off")),
+        _ => ColdError::io(&format!("reading {what} of the state file"), path, &e),
+    })
+}
+
+fn u64s(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect()
+}
+
+impl Run {
+    /// Opens a run: reads all but its pages. `expected`: its size and checksum, as told when it was written.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is damaged, or is of another version or other rows.
+    pub fn open(place: &Place, path: PathBuf, name: String, expected: Option<(u64, &str)>) -> Result<Self, ColdError> {
+        let opened = File::open(&path).and_then(|file| file.metadata().map(|meta| (file, meta.len())));
+        let (file, bytes) = opened.map_err(|e| ColdError::io("opening the state file", &path, &e))?;
+        let damaged = |what: String| ColdError::damaged(&path, what);
+        let mut start = [0; HEAD];
+        read_exact(&file, &path, "the head", &mut start, 0)?;
+        if start[..8] != MAGIC {
+            return Err(damaged("it does not begin as a file of state does".into()));
+        }
+        let version = u32::from_le_bytes(start[8..12].try_into().expect("four bytes"));
+        if version != VERSION {
+            let what = format!("it was written by another version (layout {version}, this one reads {VERSION})");
+            return Err(ColdError::foreign(&path, what));
+        }
+        if Checksum::of(&start[..24]).to_le_bytes() != start[24..] {
+            return Err(damaged("the checksum of its head does not agree".into()));
+        }
+        if start != head(place) {
+            return Err(ColdError::foreign(&path, "it holds other columns than the operator keeps now (has the query changed?)"));
+        }
+        if let Some((size, _)) = expected.filter(|(size, _)| *size != bytes) {
+            return Err(damaged(format!("it has {bytes} bytes and should have {size}")));
+        }
+        if bytes < (HEAD + TRAILER * 8) as u64 {
+            return Err(damaged("it is cut off".into()));
+        }
+        let mut end = [0; TRAILER * 8];
+        read_exact(&file, &path, "the trailer", &mut end, bytes - (TRAILER * 8) as u64)?;
+        let checksum = Checksum::of(&end[..(TRAILER - 1) * 8]);
+        if checksum.to_le_bytes() != end[(TRAILER - 1) * 8..] {
+            return Err(damaged("the checksum of its trailer does not agree; it may be cut off".into()));
+        }
+        if expected.is_some_and(|(_, sum)| sum != format!("{checksum:016x}")) {
+            return Err(damaged("it is not the file that the checkpoint named: the checksums differ".into()));
+        }
+        let numbers = u64s(&end);
+        let [footer, pages, words, rows, deletions, first, last, sequence, base, shift, scale, _content, body_sum, ..] = numbers[..] else {
+            unreachable!("a trailer has {TRAILER} numbers")
+        };
+        let body_bytes = (bytes - (TRAILER * 8) as u64).saturating_sub(footer);
+        if body_bytes != (pages * 2 + 1 + words) * 8 {
+            return Err(damaged("the sizes in its trailer do not agree".into()));
+        }
+        let mut body = vec![0; body_bytes as usize];
+        read_exact(&file, &path, "the index", &mut body, footer)?;
+        if Checksum::of(&body) != body_sum {
+            return Err(damaged("the checksum of its index does not agree".into()));
+        }
+        let (firsts, rest) = body.split_at(pages as usize * 8);
+        let (offsets, words) = rest.split_at((pages as usize + 1) * 8);
+        let counts = Counts { rows, deletions, first, last, sequence };
+        let filter = RunFilter::from_parts(u64s(words), [base, shift, scale]);
+        let (firsts, offsets) = (u64s(firsts), u64s(offsets));
+        Ok(Run::from(Written { path, name, file, counts, bytes, checksum, firsts, offsets, filter, synced: true }))
+    }
+
+    /// Number of pages.
+    pub fn pages(&self) -> usize {
+        self.firsts.len()
+    }
+
+    /// Where a page begins in the file; that of the number of pages is where the last one ends.
+    #[inline]
+    pub fn offset(&self, page: usize) -> u64 {
+        self.offsets[page] & !CONTINUES
+    }
+
+    /// Whether rows of a hash may be here and count.
+    #[inline]
+    pub fn may_have(&self, hash: u64) -> bool {
+        hash >= self.counts.first && hash <= self.counts.last && self.filter.has(hash) && self.keeps(hash)
+    }
+
+    /// Whether rows of a hash count if they are here.
+    #[inline]
+    pub fn keeps(&self, hash: u64) -> bool {
+        self.keep.as_ref().is_none_or(|k| k.ranges.contains(hash) && (k.mine)(hash))
+    }
+
+    /// The pages on which rows of a hash between the first and the last are. `from`: where to begin; what the last
+    /// call left there serves for hashes that are not less.
+    pub fn pages_of(&self, hash: u64, from: &mut usize) -> Range<usize> {
+        let at = *from + self.firsts[*from..].partition_point(|first| *first < hash);
+        *from = at;
+        let begins = self.firsts.get(at) == Some(&hash);
+        let start = if begins && self.offsets[at] & CONTINUES == 0 { at } else { at.saturating_sub(1) };
+        let more = self.firsts[at..].iter().take_while(|first| **first == hash).count();
+        start..(at + more).max(start + 1)
+    }
+
+    /// Reads the bytes of some pages, which lie one behind the other. `scratch` is where to.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn read<'a>(&self, pages: Range<usize>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], ColdError> {
+        let (start, end) = (self.offset(pages.start), self.offset(pages.end));
+        let bytes = (end - start) as usize;
+        if scratch.len() < bytes {
+            scratch.resize(bytes, 0);
+        }
+        let into = &mut scratch[..bytes];
+        self.file.read_exact_at(into, start).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => ColdError::damaged(&self.opened, format!("it ends before page {}", pages.end - 1)),
+            _ => ColdError::io(&format!("reading page {} of the state file", pages.start), &self.opened, &e),
+        })?;
+        Ok(into)
+    }
+
+    /// A page out of what [`Run::read`] gave for the pages from `first` on, checked.
+    ///
+    /// # Errors
+    /// A page that is damaged.
+    pub fn page<'a>(&self, page: usize, first: usize, bytes: &'a [u8]) -> Result<Page<'a>, ColdError> {
+        let start = self.offset(first);
+        let place = (self.offset(page) - start) as usize..(self.offset(page + 1) - start) as usize;
+        Page::check(&bytes[place], self.offset(page))
+            .map_err(|what| ColdError::damaged(&self.opened, format!("page {page} at byte {}: {what}", self.offset(page))))
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.firsts.capacity() * 8 + self.offsets.capacity() * 8 + self.filter.memory()
+    }
+
+    /// Makes sure that the file is safe on disk.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn sync(&self) -> Result<(), ColdError> {
+        if !self.synced.load(Ordering::Acquire) {
+            self.file.sync_all().map_err(|e| ColdError::io("syncing the state file", &self.opened, &e))?;
+            self.synced.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel is told about the use of a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Advice {
+    /// Reads come here and there: do not read ahead.
+    Random,
+    /// This part will be read soon.
+    Soon,
+    /// This part will not be read again.
+    Done,
+}
+
+/// Tells the kernel how a part of a file is used; 0 bytes: to its end. Only a hint: failure changes nothing.
+pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
+    let advice = match advice {
+        Advice::Random => libc::POSIX_FADV_RANDOM,
+        Advice::Soon => libc::POSIX_FADV_WILLNEED,
+        Advice::Done => libc::POSIX_FADV_DONTNEED,
+    };
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
+}
