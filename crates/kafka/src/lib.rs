@@ -12,7 +12,7 @@
 //! - [`layout`], [`rows`], [`metadata`]: messages to rows and back to columns of key and value
 //! - [`source`], [`reader`], [`group`]: the source; `group` is for processes that share a topic
 //! - [`producer`], [`sink`], [`route`], [`upsert`]: the sinks
-//! - [`transaction`]: exactly-once
+//! - [`transaction`]: what makes a sink exactly-once
 //! - [`registry`]: the schema registry of `avro-confluent`
 
 mod client;

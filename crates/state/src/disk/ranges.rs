@@ -44,7 +44,7 @@ impl Ranges {
         let mut pairs = Vec::new();
         let mut open = mine(0).then_some(0);
         let mut before = 0;
-        for sample in (0..SAMPLES).map(|n| n * step | mix(n) % step).chain([u64::MAX]) {
+        for sample in (0..SAMPLES).map(|n| (n * step) | (mix(n) % step)).chain([u64::MAX]) {
             if sample > before && mine(sample) != open.is_some() {
                 // Between the two there is a first hash that is on the other side.
                 let (mut low, mut high) = (before, sample);

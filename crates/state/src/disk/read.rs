@@ -112,7 +112,7 @@ impl Scratch {
                     let (start, end) = (run.offset(*page as usize), run.offset(*page as usize + 1));
                     advise(&run.file, start, end - start, Advice::Soon);
                 }
-                told = wanted[end..].iter().take(AHEAD).last().map_or(told, |(page, _)| told.max(*page + 1));
+                told = wanted[end..].iter().take(AHEAD).next_back().map_or(told, |(page, _)| told.max(*page + 1));
             }
             let mut numbers = wanted[at..end].iter().peekable();
             while let Some((number, _)) = numbers.peek() {
