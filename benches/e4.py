@@ -19,10 +19,12 @@ ours do more here; "folded" is ours with one answer a frame, for the query witho
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import random
+import select
 import signal
 import socket
 import statistics
@@ -39,6 +41,8 @@ PEER = os.environ.get("SIDDHI_PEER", "")
 LOAD = os.environ.get("SIDDHI_LOAD", f"{ROOT}/tests/siddhi/target")
 POOL = 1 << 16  # events made before, as many as Siddhi's client has
 MARK = "ctl> +I["
+PATIENCE = 60  # seconds that a process may take to start or to end
+RUN_MAX = 600  # seconds that one run may take
 
 # name: (our job, its definitions, the kind of events, Siddhi's app, the column with the publisher's clock)
 QUERIES = {
@@ -59,6 +63,38 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def start(command, **options):
+    """A process with a session of its own, so that it ends together with what it starts."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def end(process):
+    """Ends a process of `start` at once, if it has not ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    """A process that does not outlive the block."""
+    process = start(command, **options)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def finish(command, **options):
+    """What a command prints; it must end well."""
+    with running(command, stdout=subprocess.PIPE, text=True, **options) as process:
+        out, _ = process.communicate(timeout=RUN_MAX)
+        if process.returncode != 0:
+            raise RuntimeError(f"{os.path.basename(command[0])} ended with {process.returncode}")
+        return out
 
 
 def flags(options):
@@ -86,10 +122,21 @@ class Job:
             values["CLOCK"] = f", 'arrival.column' = '{column}'"
         for key, value in values.items():
             command += ["-D", f"{key}={value}"]
-        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.errors)
+        self.process = start(command, stdout=self.out, stderr=self.errors)
+        try:
+            self.listens(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def listens(self, name):
+        """Waits until it does."""
+        deadline = time.monotonic() + PATIENCE
         while True:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{name}: {self.said()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name} does not listen after {PATIENCE} s: {self.said()}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -110,7 +157,7 @@ class Job:
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
-        if self.process.wait(60) != 0:
+        if self.process.wait(PATIENCE) != 0:
             raise RuntimeError(self.said())
         with open(self.metrics) as f:
             return json.load(f)
@@ -119,9 +166,10 @@ class Job:
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self.close()
+
+    def close(self):
+        end(self.process)
         self.out.close()
         self.errors.close()
         self.dir.cleanup()
@@ -130,34 +178,26 @@ class Job:
 def siddhi(app, segments, burn, warm, measure):
     """Siddhi's server and client; a row of figures for each segment."""
     port = free_port()
-    server = subprocess.Popen(peer("TcpServer", {"app": app, "port": port}), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    client = None
-    try:
-        if server.stdout.readline().strip() != "ready":
+    with running(peer("TcpServer", {"app": app, "port": port}), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        ready, _, _ = select.select([server.stdout], [], [], PATIENCE)
+        if not ready or server.stdout.readline().strip() != "ready":
             raise RuntimeError("Siddhi's server did not start")
         load = {"app": app, "port": port, "pid": server.pid, "segments": segments, "burn": burn, "warm": warm, "measure": measure}
-        client = subprocess.Popen(peer("TcpClient", load), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        out, _ = server.communicate(timeout=600)
+        with running(peer("TcpClient", load), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            out, _ = server.communicate(timeout=RUN_MAX)
         return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    finally:
-        server.kill()
-        if client:
-            client.kill()
 
 
 def their_client(query, frame, t):
     """Events a second of our job with Siddhi's client: what it sent between its marks over its own clock."""
     with Job(query) as job:
         load = {"app": query[3], "port": job.port, "segments": frame, "burn": t.burn, "warm": t.warm, "measure": t.measure}
-        client = subprocess.Popen(peer("TcpClient", load), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            end = time.time() + 600
+        with running(peer("TcpClient", load), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as client:
+            deadline = time.monotonic() + RUN_MAX
             while not any(mark == 3 for mark, _, _ in job.marks()):
-                if time.time() > end or job.process.poll() is not None or client.poll() not in (None, 0):
+                if time.monotonic() > deadline or job.process.poll() is not None or client.poll() not in (None, 0):
                     raise RuntimeError(f"no last mark: {job.said()}")
                 time.sleep(0.1)
-        finally:
-            client.kill()
         by = {mark: (sent, at) for mark, sent, at in job.marks()}
         job.end()
         return (by[2][0] - by[1][0]) / (by[2][1] - by[1][1])
@@ -207,12 +247,12 @@ def our_client(query, frame, t):
             rate, total, rows = 0, 0, 2_000_000
             for _ in range(2):  # the first run finds how many events the second shall have
                 rows = max(rows, int(rate * t.measure))
-                subprocess.run(command + ["-D", f"PORT={job.port}", "-D", f"FRAME={frame}", "-D", f"ROWS={rows}"], check=True)
+                finish(command + ["-D", f"PORT={job.port}", "-D", f"FRAME={frame}", "-D", f"ROWS={rows}"])
                 with open(metrics) as f:
                     sent = json.load(f)
                 rate, total = sent["rows_out"] / sent["elapsed_s"], total + sent["rows_out"]
         else:
-            with socket.create_connection(("127.0.0.1", job.port)) as s:
+            with socket.create_connection(("127.0.0.1", job.port), PATIENCE) as s:
                 begin, rounds, at = time.perf_counter(), 0, None
                 while True:
                     s.sendall(frames)
@@ -235,12 +275,12 @@ def our_latency(query, frame, rate, t, seconds):
     with Job(query, clock=True) as job:
         load = ["java", "-Xms1g", "-Xmx2g", "-cp", f"{LOAD}/classes:{LOAD}/lib/*", "tidemill.siddhi.Load", str(job.port), query[2], str(frame),
                 str(rate), str(t.burn), str(seconds)]
-        done = subprocess.run(load, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=600)
+        sent = finish(load, stderr=subprocess.DEVNULL).strip()
         time.sleep(1)
         summary = job.end()
         read = next(n["rows"] for n in summary["nodes"] if n["name"] == "Source inputStream")
-        if read != int(done.stdout.strip()):
-            raise RuntimeError(f"{done.stdout.strip()} events were sent, {read} arrived")
+        if read != int(sent):
+            raise RuntimeError(f"{sent} events were sent, {read} arrived")
         return summary["latency_ms"]["p50"] * 1000, summary["latency_ms"]["p99"] * 1000
 
 
@@ -275,6 +315,8 @@ def main():
         sys.exit("SIDDHI_PEER must name the built peer: a directory with target/classes and target/lib")
     if not os.path.isdir(f"{LOAD}/classes"):
         sys.exit("build the client for latencies first: mvn -q -f tests/siddhi/pom.xml package")
+    # Whoever stops this stops what it has started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("e4.py: stopped"))
     found = {}
 
     def note(key, value):

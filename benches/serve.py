@@ -16,6 +16,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import statistics
@@ -34,6 +35,8 @@ BLOCK_BYTES = int(os.environ.get("BLOCK_BYTES", "65536"))
 SUBSCRIBERS = [int(n) for n in os.environ.get("SUBSCRIBERS", "0,1,100,1000").split(",")]
 RATE = int(os.environ.get("RATE", "2048"))
 
+# Seconds that a process may take beyond those that it is asked to run for.
+PATIENCE = 60
 COLUMNS = "a BIGINT, b BIGINT, c BIGINT, d BIGINT, e BIGINT, f BIGINT, g BIGINT, h BIGINT"
 ROW_BYTES = 64
 LOG = []
@@ -47,9 +50,10 @@ def say(text=""):
 def build():
     """The binary and the load programs, built if they are not there."""
     if not os.path.exists(TIDEMILL):
-        subprocess.run(["cargo", "build", "--release", "-p", "tidemill"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--release", "-p", "tidemill"], cwd=ROOT, check=True, timeout=3600)
     if not all(os.path.exists(os.path.join(TARGET, "examples", name)) for name in ("publisher", "subscribers")):
-        subprocess.run(["cargo", "build", "--release", "-p", "tidemill-remote", "--examples"], cwd=ROOT, check=True)
+        command = ["cargo", "build", "--release", "-p", "tidemill-remote", "--examples"]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=3600)
 
 
 def example(name, *arguments):
@@ -74,10 +78,53 @@ def cost(run):
     return result, children_cpu() - before
 
 
+def start(command, **options):
+    """A process with a session of its own, so that it ends together with what it starts."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def end(process):
+    """Ends a process of `start` at once, if it has not ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=PATIENCE)
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    """A process that does not outlive the block."""
+    process = start(command, **options)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def finish(command):
+    """What a command prints that runs for SECONDS, or about as long."""
+    with running(command, stdout=subprocess.PIPE, text=True) as process:
+        out, _ = process.communicate(timeout=4 * SECONDS + PATIENCE)
+        if process.returncode != 0:
+            sys.exit(f"serve.py: {os.path.basename(command[0])} ended with {process.returncode}")
+        return out
+
+
 def run_json(command):
     """The last line that a command prints, as JSON."""
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(finish(command).strip().splitlines()[-1])
+
+
+def first_line(process):
+    """The first line that a process prints; nothing if it does not say anything in time."""
+    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+    return process.stdout.readline() if ready else ""
+
+
+def adapter_command(source, server, stream, *arguments):
+    # Should the server be gone, it is not waited for.
+    to = f"flight://{server.address}/{stream}"
+    return [TIDEMILL, "adapter", "--from", source, "--to", to, "--reconnect", "5", "--quiet", *arguments]
 
 
 def free_port():
@@ -96,8 +143,16 @@ class Server:
         self.metrics = os.path.join(work, "serve.json")
         command = [TIDEMILL, "serve", path, "--listen", "127.0.0.1:0", "--metrics", self.metrics, *arguments]
         self.log = open(os.path.join(work, "serve.log"), "w+")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        line = self.process.stdout.readline()
+        self.process = start(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        try:
+            self.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self):
+        """Until the job runs."""
+        line = first_line(self.process)
         found = re.search(r"://([^,\s]+)", line)
         if not found:
             self.fail(f"the server said no address: {line!r}")
@@ -110,9 +165,14 @@ class Server:
         time.sleep(0.3)
 
     def fail(self, why):
-        self.process.kill()
+        end(self.process)
         self.log.seek(0)
         sys.exit(f"serve.py: {why}\n{self.log.read()}")
+
+    def close(self):
+        end(self.process)
+        self.process.stdout.close()
+        self.log.close()
 
     def get(self, path):
         with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
@@ -128,7 +188,7 @@ class Server:
     def stop(self):
         """Stops it in good order; the job's summary."""
         self.process.send_signal(signal.SIGINT)
-        if self.process.wait(timeout=60) != 0:
+        if self.process.wait(timeout=PATIENCE) != 0:
             self.fail("the server did not end well")
         with open(self.metrics) as file:
             return json.load(file)["jobs"][0]
@@ -141,10 +201,7 @@ def served(sql, *arguments):
         try:
             yield server
         finally:
-            if server.process.poll() is None:
-                server.process.kill()
-                server.process.wait()
-            server.log.close()
+            server.close()
 
 
 def median(runs, key):
@@ -201,8 +258,7 @@ def publish():
         def run():
             with tempfile.TemporaryDirectory() as work:
                 metrics = os.path.join(work, "adapter.json")
-                command = [TIDEMILL, "adapter", "--from", source, "--to", f"flight://{server.address}/numbers"]
-                subprocess.run([*command, "--block-size", str(rows), "--quiet", "--metrics", metrics], check=True)
+                finish(adapter_command(source, server, "numbers", "--block-size", str(rows), "--metrics", metrics))
                 with open(metrics) as file:
                     result = json.load(file)
             return result["bytes_out"], result["elapsed_s"]
@@ -252,8 +308,6 @@ def subscribe():
         for name, make in zip(runs, (count, job)):
             with served(sql, "--parallelism", "1") as server:
                 runs[name].append(measured(server, make(server)))
-                server.process.kill()
-                server.process.wait()
     best = [throughput(name, figures) for name, figures in runs.items()][0]
     bar(best >= 1.0, f"subscribe {best:.2f} GB/s, 1 GB/s wanted")
     say()
@@ -270,26 +324,31 @@ class Job:
         self.metrics = os.path.join(self.work.name, "metrics.json")
         command = [TIDEMILL, "run", path, "--quiet", "--parallelism", "1", "--metrics", self.metrics, *arguments]
         self.log = open(os.path.join(self.work.name, "log"), "w+")
-        self.process = subprocess.Popen(command, stderr=self.log)
+        self.process = start(command, stderr=self.log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        end(self.process)
+        self.log.close()
+        self.work.cleanup()
 
     def stop(self):
         """Stops it in good order; its summary."""
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=120)
+        code = self.process.wait(timeout=2 * PATIENCE)
         if code != 0:
             self.log.seek(0)
             sys.exit(f"serve.py: a job ended with {code}\n{self.log.read()}")
         with open(self.metrics) as file:
-            summary = json.load(file)
-        self.log.close()
-        self.work.cleanup()
-        return summary
+            return json.load(file)
 
 
 def run_job(sql, seconds):
-    job = Job(sql)
-    time.sleep(seconds)
-    return job.stop()
+    with Job(sql) as job:
+        time.sleep(seconds)
+        return job.stop()
 
 
 # ---- many subscribers ------------------------------------------------------------------------------
@@ -327,25 +386,30 @@ def fanout():
 
 def watch(server, count):
     """The job's rate and the server's CPU while so many subscribers listen."""
-    client = None
-    if count > 0:
-        # It counts for a second longer than we look, at either end.
-        command = example("subscribers", server.address, "numbers", count, SECONDS + 1)
-        client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        if client.stdout.readline().strip() != "ready":
+    if count == 0:
+        return looked_at(server)
+    # It counts for a second longer than we look, at either end.
+    command = example("subscribers", server.address, "numbers", count, SECONDS + 1)
+    with running(command, stdout=subprocess.PIPE, text=True) as client:
+        if first_line(client).strip() != "ready":
             server.fail(f"{count} subscribers could not subscribe")
+        figures = looked_at(server)
+        client.wait(timeout=SECONDS + PATIENCE)
+        result = json.loads(client.stdout.read().strip().splitlines()[-1])
+        client.stdout.close()
+    mb_s = result["bytes"] / result["elapsed_s"] / 1e6
+    figures.update(mb_s=mb_s, messages_s=result["messages"] / result["elapsed_s"], ended=result["ended"])
+    figures["per_gb"] = figures["cpu"] / (mb_s / 1e3) if mb_s else 0.0
+    return figures
+
+
+def looked_at(server):
+    """What the server does for SECONDS."""
     time.sleep(0.5)
     began, rows, used = time.monotonic(), server.rows("Source"), server.cpu()
     time.sleep(SECONDS)
     elapsed, rows, used = time.monotonic() - began, server.rows("Source") - rows, server.cpu() - used
-    figures = {"rows_s": rows / elapsed, "cpu": used / elapsed, "mb_s": 0.0, "messages_s": 0.0, "per_gb": 0.0, "ended": 0}
-    if client:
-        result = json.loads(client.stdout.read().strip().splitlines()[-1])
-        client.wait()
-        mb_s = result["bytes"] / result["elapsed_s"] / 1e6
-        figures.update(mb_s=mb_s, messages_s=result["messages"] / result["elapsed_s"], ended=result["ended"])
-        figures["per_gb"] = figures["cpu"] / (mb_s / 1e3) if mb_s else 0.0
-    return figures
+    return {"rows_s": rows / elapsed, "cpu": used / elapsed, "mb_s": 0.0, "messages_s": 0.0, "per_gb": 0.0, "ended": 0}
 
 
 # ---- latency ---------------------------------------------------------------------------------------
@@ -379,29 +443,29 @@ def made(rate):
 def over_siddhi(query, rate, frame=16):
     """The receiving job's summary when events come in Siddhi's frames."""
     port = free_port()
-    receiver = Job(receiving(query, f"'connector' = 'siddhi-tcp', 'port' = '{port}', 'channel' = 'events'"))
-    wait_for_port(port)
     options = ", ".join(f"'{key}' = '{value}'" for key, value in made(rate).items())
-    sender = Job(f"""
+    sending = f"""
         SET 'block.size' = '{frame}';
         CREATE TABLE made ({EVENT}) WITH ({options});
         CREATE TABLE sent ({EVENT}) WITH ('connector' = 'siddhi-tcp', 'port' = '{port}', 'channel' = 'events', 'frame.events' = '{frame}');
-        INSERT INTO sent SELECT ts, k, v FROM made;""")
-    time.sleep(SECONDS)
-    sender.stop()
-    return receiver.stop()
+        INSERT INTO sent SELECT ts, k, v FROM made;"""
+    with Job(receiving(query, f"'connector' = 'siddhi-tcp', 'port' = '{port}', 'channel' = 'events'")) as receiver:
+        wait_for_port(port)
+        with Job(sending) as sender:
+            time.sleep(SECONDS)
+            sender.stop()
+        return receiver.stop()
 
 
 def over_flight(query, rate):
     """The served job's summary when an adapter publishes."""
     with served(receiving(query, "'connector' = 'stream'"), "--parallelism", "1") as server:
         source = ",".join(f"{key}={value}" for key, value in made(rate).items())
-        command = [TIDEMILL, "adapter", "--from", source, "--to", f"flight://{server.address}/events", "--quiet"]
-        adapter = subprocess.Popen(command, stderr=server.log)
-        time.sleep(SECONDS)
-        adapter.send_signal(signal.SIGINT)
-        if adapter.wait(timeout=60) != 0:
-            server.fail("the adapter did not end well")
+        with running(adapter_command(source, server, "events"), stderr=server.log) as adapter:
+            time.sleep(SECONDS)
+            adapter.send_signal(signal.SIGINT)
+            if adapter.wait(timeout=PATIENCE) != 0:
+                server.fail("the adapter did not end well")
         summary = server.stop()
     # The server ran before and after the adapter did.
     summary["rows_per_s"] = summary["rows_in"] / SECONDS
@@ -437,13 +501,18 @@ def main():
     wanted = sys.argv[1:] or list(parts)
     if unknown := [name for name in wanted if name not in parts]:
         sys.exit(f"serve.py: there is no part {unknown[0]!r}\n{__doc__}")
+    # Whoever stops this stops what it has started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("serve.py: stopped"))
     build()
     machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown processor")
     say(f"{os.uname().sysname} {os.uname().release} {os.uname().machine}, {os.cpu_count()} x {machine}")
     say(f"medians of {RUNS} runs of {SECONDS:g} s")
     say()
     for name in wanted:
-        parts[name]()
+        try:
+            parts[name]()
+        except subprocess.TimeoutExpired as late:
+            sys.exit(f"serve.py: {name}: {' '.join(map(str, late.cmd))} did not end within {late.timeout:g} s, and was killed")
     out = os.path.join(ROOT, "benches", "runs", time.strftime("%Y-%m-%d"))
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "serve.txt"), "w") as file:

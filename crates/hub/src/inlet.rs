@@ -24,9 +24,12 @@ use crate::stream::{Counters, Mark, Stream};
 pub(crate) const PUBLISHERS_MAX: usize = 100_000;
 /// How many polls of the reader may wait as rows, beside the bound in bytes: while the reader works through
 /// the second half of them, publishers have the time to send more. What waits beyond that only grows old.
+/// With blocks of size `auto` a poll asks for what is worked off in half a millisecond at most, so what waits
+/// follows the job's speed.
 const POLLS_WAITING: usize = 4;
-/// Rows that may wait in any case: a publisher that was told to wait needs some 50 µs to go on.
-const ROWS_WAITING_MIN: u64 = 4096;
+/// Rows that may wait in any case: a publisher that was told to wait needs some 50 µs to go on, in which
+/// half of these are not worked off even where a row costs 50 ns.
+const ROWS_WAITING_MIN: u64 = 2048;
 /// What an entry of the queue counts for beyond its bytes: arrays and their owners.
 const ENTRY_BYTES: u64 = 512;
 /// Checkpoints in flight whose marks are remembered; later ones cover earlier ones.

@@ -130,7 +130,7 @@ fn run_served(job: &Path, arguments: &[String], adapter: &Adapter, block_size: O
     let address = address(&mut server.process)?;
     let mut command = Command::new(program()?);
     command.args(["adapter", "--from", &adapter.from, "--to", &format!("flight://{address}/{}", adapter.stream)]);
-    command.args(["--block-size", block_size.unwrap_or("auto"), "--quiet", "--metrics"]).arg(&fed);
+    command.args(["--block-size", block_size.unwrap_or("auto"), "--reconnect", "5", "--quiet", "--metrics"]).arg(&fed);
     finish(&mut command)?;
     let mut total: Measured = serde_json::from_str(&read_metrics(&fed)?).map_err(|e| format!("reading the metrics of the adapter: {e}"))?;
     interrupt(&server.process)?;

@@ -38,6 +38,9 @@ pub use options::{name_of, parse_options};
 const LANES_MAX: usize = 4;
 /// How long the loop sleeps at most when nothing wakes it.
 const TICK: Duration = Duration::from_millis(50);
+/// How long one that was asked to stop waits for a server that is away, in which its address is tried a few
+/// times: it may be that it is never back, and whoever stops a process wants it to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the progress is told.
 const PROGRESS: Duration = Duration::from_millis(200);
 
@@ -112,6 +115,31 @@ impl Signal {
     }
 }
 
+/// Whether to go on waiting for acknowledgements after having been asked to stop. A server that is there is
+/// waited for, however long it takes.
+#[derive(Default)]
+struct Patience {
+    acknowledged: u64,
+    /// Since when the server has been away; connections on which nothing was acknowledged do not count.
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// `acknowledged` rows are safe, and the server is `away` or not: whether that was so for too long.
+    fn is_over(&mut self, acknowledged: u64, away: bool, now: Instant) -> bool {
+        if acknowledged != self.acknowledged {
+            *self = Patience { acknowledged, since: None };
+        }
+        match self.since {
+            Some(since) => away && now.duration_since(since) >= STOP_PATIENCE,
+            None => {
+                self.since = away.then_some(now);
+                false
+            }
+        }
+    }
+}
+
 /// What all splits have in common.
 struct Common {
     source: Box<dyn Source>,
@@ -131,10 +159,11 @@ struct Common {
 
 impl Adapter {
     /// Publishes until the source is at its end and everything is acknowledged, or until `stop`:
-    /// then what was read is still acknowledged.
+    /// then what was read is still acknowledged, unless the server is away and stays so for ten seconds.
     ///
     /// # Errors
-    /// An option, the source or the server; a record that cannot be read unless such are skipped.
+    /// An option, the source or the server; a record that cannot be read unless such are skipped; stopped
+    /// with rows that are not acknowledged and that the source does not give again.
     pub fn run(&self, stop: Arc<AtomicBool>, mut progress: impl FnMut(&Progress)) -> Result<Progress, ConnectError> {
         let began = Instant::now();
         let client = self.to.client()?;
@@ -147,6 +176,7 @@ impl Adapter {
         let discovery = common.source.discovery_interval();
         let (mut looked, mut told) = (began, began);
         let (mut lanes, mut done): (Vec<Lane>, Progress) = (Vec::new(), Progress::default());
+        let mut patience = Patience::default();
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             if stopping {
@@ -173,6 +203,12 @@ impl Adapter {
                 at += 1;
             }
             let now = Instant::now();
+            if stopping && patience.is_over(lanes.iter().map(Lane::acknowledged).sum(), lanes.iter().all(Lane::away), now) {
+                for lane in lanes.drain(..) {
+                    lane.give_up(&common)?;
+                    lane.count(&mut done);
+                }
+            }
             if let Some(interval) = discovery
                 && !stopping
                 && now.duration_since(looked) >= interval

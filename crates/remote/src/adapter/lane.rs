@@ -143,6 +143,32 @@ impl Lane {
         }
     }
 
+    /// Rows that survive a crash of the server.
+    pub fn acknowledged(&self) -> u64 {
+        self.publisher.acknowledged()
+    }
+
+    /// The server is away: nothing can be acknowledged.
+    pub fn away(&self) -> bool {
+        !self.publisher.connected()
+    }
+
+    /// Ends without the server's acknowledgement.
+    ///
+    /// # Errors
+    /// That loses rows: they were read, and the source does not give them again.
+    pub fn give_up(&self, common: &Common) -> Result<(), ConnectError> {
+        let open = self.publisher.next_row().saturating_sub(self.publisher.acknowledged()) + self.gather.rows() as u64;
+        if self.replays || open == 0 {
+            return Ok(());
+        }
+        Err(ConnectError::new(format!(
+            "{}: stopped while the server was away: {open} rows of '{}' are not acknowledged, and cannot be read again",
+            common.client.place(),
+            self.id
+        )))
+    }
+
     /// Adds what this lane has done.
     pub fn count(&self, sum: &mut Progress) {
         let sent = self.sent.and(self.publisher.sent());

@@ -157,3 +157,23 @@ fn only_columns_that_are_needed_are_published() {
     assert_eq!(columns(&nullable, &[]), Some(vec![0]), "rows are counted");
     assert_eq!(lane::columns(&schema, None), None);
 }
+
+#[test]
+fn who_was_stopped_waits_for_a_server_that_is_away_for_a_while_only() {
+    let (mut patience, began) = (Patience::default(), Instant::now());
+    for (second, acknowledged, away, over) in [
+        (0, 5, false, false),
+        // It is there, however long it takes.
+        (100, 5, false, false),
+        (101, 5, true, false),
+        (110, 5, true, false),
+        // A connection that comes to nothing does not begin it anew, one that acknowledges something does.
+        (111, 5, false, false),
+        (112, 5, true, true),
+        (113, 6, true, false),
+        (122, 6, true, false),
+        (123, 6, true, true),
+    ] {
+        assert_eq!(patience.is_over(acknowledged, away, began + Duration::from_secs(second)), over, "second {second}");
+    }
+}

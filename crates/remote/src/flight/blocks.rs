@@ -21,6 +21,9 @@ pub const ROWS_LIMIT: usize = 1 << 20;
 /// the wake-ups of four threads; beside the copies that this many bytes take anyway that is a fifth. More
 /// would leave the second-level cache between one copy and the next.
 pub const BYTES_ENOUGH: usize = 128 << 10;
+/// The same where no size of blocks is set: a message is taken as a whole and then waits as one, so half as
+/// many rows are half as old when the job comes to them, for one percent more work.
+pub const BYTES_ENOUGH_AUTO: usize = 64 << 10;
 /// The most bytes of a message, about: servers bound what they accept.
 pub const BYTES_MAX: usize = 4 << 20;
 
@@ -55,9 +58,14 @@ impl Gather {
         Gather { block, held: Vec::new(), rows: 0, bytes: 0, row_bytes: ROW_BYTES }
     }
 
+    /// Bytes of a message that needs no more.
+    fn enough(&self) -> usize {
+        if self.block.is_some() { BYTES_ENOUGH } else { BYTES_ENOUGH_AUTO }
+    }
+
     /// Rows of a message that needs no more.
     fn target(&self) -> usize {
-        let enough = (BYTES_ENOUGH / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
+        let enough = (self.enough() / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
         self.block.map_or(enough, |block| enough.max(block) / block * block)
     }
 
@@ -94,7 +102,7 @@ impl Gather {
     /// # Errors
     /// Batches of different columns.
     pub fn next(&mut self, all: bool) -> Result<Option<RecordBatch>, ConnectError> {
-        let full = self.rows >= self.target() || (self.bytes >= BYTES_ENOUGH && self.block.is_none_or(|block| self.rows >= block));
+        let full = self.rows >= self.target() || (self.bytes >= self.enough() && self.block.is_none_or(|block| self.rows >= block));
         if self.rows == 0 || !(full || all) {
             return Ok(None);
         }

@@ -188,6 +188,11 @@ impl Publisher {
         self.shared.lock().acknowledged
     }
 
+    /// Whether the server has answered on a connection that has not ended since.
+    pub fn connected(&self) -> bool {
+        self.shared.lock().open
+    }
+
     /// What was sent so far.
     pub fn sent(&self) -> Sent {
         self.shared.lock().sent

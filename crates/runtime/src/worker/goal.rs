@@ -9,7 +9,10 @@
 //!
 //! `block.latency-target` sets the target. Without it blocks are kept short enough that one is worked
 //! off in half a millisecond: a job that spends a microsecond a row gains nothing from blocks of
-//! thousands, and its rows wait for each other. Here are no clocks and no rows, only the decision.
+//! thousands, and its rows wait for each other. More than a thousand rows are taken only where they are
+//! so cheap that a block's own cost still counts: elsewhere a larger block gains a percent, leaves the
+//! caches between one operator and the next, and reaches the threads of sinks in fewer, larger pieces, for
+//! which one side then waits while the other works. Here are no clocks and no rows, only the decision.
 
 use std::time::Duration;
 
@@ -24,9 +27,16 @@ const SERVICE_SHARE: u64 = 2;
 const TARGET_DEFAULT: Duration = Duration::from_millis(1);
 /// The least cap when no target is set: what a block costs beyond its rows stays a few percent.
 const ROWS_MIN_DEFAULT: usize = 256;
+/// When no target is set, more rows than these are taken only if they are worked off in [`SERVICE_LARGE_NS`].
+const ROWS_PLAIN: usize = 1024;
+/// What more than [`ROWS_PLAIN`] rows may take: 0.1 µs a row and less, of which a block's own cost (some µs)
+/// would be several percent.
+const SERVICE_LARGE_NS: u64 = 100_000;
 /// The cap before anything is known, when memory and caches are cold, too: whatever a row costs, so many
 /// do not make those behind them late. Cheap rows come in full blocks some fifty blocks later.
-const ROWS_FIRST: usize = 1024;
+const ROWS_FIRST: usize = ROWS_PLAIN;
+/// Blocks that are read together at most.
+const CHUNK_BLOCKS: usize = 4;
 
 /// A latency goal and the cap that serves it at the moment.
 #[derive(Debug)]
@@ -65,6 +75,19 @@ impl LatencyGoal {
         self.cap
     }
 
+    /// The most rows to read together where that is cheaper than one by one: a few whole blocks, of about
+    /// so many rows.
+    pub fn chunk(&self, about: usize) -> usize {
+        self.cap * (about / self.cap).clamp(1, CHUNK_BLOCKS)
+    }
+
+    /// The most rows that are worked off in time, if as many as the cap take `service_ns`.
+    fn fitting(&self, service_ns: u64) -> usize {
+        let within = |budget_ns: u64| (self.cap as u128 * u128::from(budget_ns) / u128::from(service_ns.max(1))) as usize;
+        let rows = within(self.target_ns / SERVICE_SHARE);
+        if self.asked { rows } else { rows.min(ROWS_PLAIN).max(within(SERVICE_LARGE_NS)) }
+    }
+
     /// Whether a block of so many rows says anything: smaller ones cannot be made smaller.
     pub fn concerns(&self, rows: usize) -> bool {
         rows >= self.rows_min
@@ -81,17 +104,17 @@ impl LatencyGoal {
             return;
         }
         let mostly_full = self.full * 2 > self.blocks;
-        let (service, budget) = (self.service_ns / u64::from(self.blocks), self.target_ns / SERVICE_SHARE);
+        let fitting = self.fitting(self.service_ns / u64::from(self.blocks));
         // Without a target of the user's only service counts: its blocks are never too small to drain a queue.
         let backlog = mostly_full && self.asked && self.wait_ns > 4 * self.target_ns;
-        if service > budget && !backlog {
+        if fitting < self.cap && !backlog {
             // Service is nearly proportional to rows; a single stall must not cost more than three quarters.
-            let fitting = (self.cap as u128 * u128::from(budget) / u128::from(service)) as usize;
             self.cap = fitting.max(self.cap / 4).max(self.rows_min);
         } else if mostly_full {
             // Service is short enough; if rows wait nevertheless they wait for more throughput.
-            let step = if backlog || service < budget / 2 { self.cap } else { self.cap / 8 + 1 };
-            self.cap = (self.cap + step).min(BLOCK_ROWS_AUTO);
+            let step = if backlog || fitting / 2 > self.cap { self.cap } else { self.cap / 8 + 1 };
+            let most = if backlog { BLOCK_ROWS_AUTO } else { fitting.min(BLOCK_ROWS_AUTO) };
+            self.cap = (self.cap + step).min(most);
         }
         (self.blocks, self.wait_ns, self.service_ns, self.full) = (0, 0, 0, 0);
     }
@@ -127,7 +150,23 @@ mod tests {
     #[test]
     fn cheap_rows_come_in_full_blocks() {
         assert_eq!(settled(ms(5), 10_000, 10, 0), BLOCK_ROWS_AUTO);
-        assert_eq!(settled(None, 1_000, 20, 0), BLOCK_ROWS_AUTO);
+        assert_eq!(settled(None, 1_000, 10, 0), BLOCK_ROWS_AUTO);
+    }
+
+    #[test]
+    fn more_than_a_thousand_rows_must_be_worth_it() {
+        assert_eq!(settled(None, 10_000, 150, 0), ROWS_PLAIN);
+        let cap = settled(None, 1_000, 30, 0);
+        assert!((3_000..=3_300).contains(&cap), "{cap} rows at 30 ns each within a tenth of a millisecond");
+    }
+
+    #[test]
+    fn a_chunk_is_a_few_whole_blocks() {
+        for (row_ns, cap, chunk) in [(100_000, 256, 1024), (150, 1024, 2048), (10, BLOCK_ROWS_AUTO, BLOCK_ROWS_AUTO)] {
+            let mut goal = LatencyGoal::new(None);
+            (0..4_000).for_each(|_| goal.observe(goal.cap(), 0, row_ns * goal.cap() as u64));
+            assert_eq!((goal.cap(), goal.chunk(2048)), (cap, chunk), "{row_ns} ns a row");
+        }
     }
 
     #[test]

@@ -29,9 +29,10 @@ const LATENCY_BLOCKS: usize = 64;
 /// Rows that may wait for a writer's thread with blocks of a fixed size: whoever fixes it wants no row to
 /// be worked on sooner than it pays.
 const ROWS_WAITING: usize = 8192;
-/// The same with blocks of size `auto`: a writer needs some 0.2 ms for so many, in which the worker has
-/// made new ones; more would only be older when they are written.
-const ROWS_WAITING_AUTO: usize = 2048;
+/// The same with blocks of size `auto`, which come in hand-overs of about [`GATHER_ROWS`]: enough that a
+/// writer whose thread has to wait for a core does not make the worker wait at once; more would only be
+/// older when they are written.
+const ROWS_WAITING_AUTO: usize = 4096;
 /// How often who waits for a writer's thread looks around.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 

@@ -52,8 +52,8 @@ struct Active {
     partition: u32,
 }
 
-/// What a reader gave at once, being handed on in blocks of a smaller fixed size: reading,
-/// computed columns and watermarks are paid for a chunk, whatever the block size.
+/// What a reader gave at once, being handed on in smaller blocks: reading, computed columns and
+/// watermarks are paid for a chunk, whatever the block size.
 struct Chunk {
     rows: Block,
     batch: Arc<RecordBatch>,
@@ -65,7 +65,7 @@ struct Chunk {
     watermark: i64,
 }
 
-/// The rows a chunk is read for; a multiple of no block size in particular.
+/// The rows a chunk is read for; a multiple of no fixed block size in particular.
 const CHUNK_ROWS: usize = 2048;
 
 /// What a poll of the source came to.
@@ -128,8 +128,14 @@ impl SourceTask {
         let block_size = spec.options.block_size.unwrap_or(settings.block_size);
         let target = spec.options.latency_target.or(settings.latency_target);
         let idle_timeout = spec.options.idle_timeout.unwrap_or(settings.idle_timeout);
+        let cut = match block_size {
+            // To wait in a chunk would be against a target. What an endless source has at hand lies in batches
+            // that it cuts for next to nothing, and what is not taken of it holds the sender back.
+            BlockSize::Auto => target.is_none() && spec.source.bounded(),
+            BlockSize::Rows(rows) => rows < CHUNK_ROWS,
+        };
         // Tests that want a checkpoint every few blocks want what was read to be in these blocks.
-        let chunked = settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none() && block_size.rows_max() < CHUNK_ROWS;
+        let chunked = cut && settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none();
         SourceTask {
             table: spec.table.clone(),
             source: spec.source.clone(),
@@ -245,10 +251,11 @@ impl SourceTask {
         if let Some(part) = self.next_part() {
             return Ok(Outcome::Block(part));
         }
-        let mut wanted = if self.chunked { CHUNK_ROWS } else { self.block_size.rows_max() };
-        if let Some(goal) = &self.goal {
-            wanted = wanted.min(goal.cap());
-        }
+        let mut wanted = match &self.goal {
+            Some(goal) if self.chunked => goal.chunk(CHUNK_ROWS),
+            None if self.chunked => CHUNK_ROWS,
+            _ => self.part_rows(),
+        };
         if self.linger_ns > 0 {
             wanted -= self.held_rows.min(wanted - 1);
         }
@@ -323,8 +330,13 @@ impl SourceTask {
         }
     }
 
+    /// The most rows of a block.
+    fn part_rows(&self) -> usize {
+        self.goal.as_ref().map_or_else(|| self.block_size.rows_max(), LatencyGoal::cap)
+    }
+
     fn begin_chunk(&mut self, split: usize, rows: Block, watermark: i64) -> Block {
-        if rows.rows() <= self.block_size.rows_max() {
+        if rows.rows() <= self.part_rows() {
             return rows;
         }
         self.chunk = Some(Chunk { batch: Arc::new(rows.batch.clone()), rows, at: 0, split, watermark });
@@ -333,8 +345,11 @@ impl SourceTask {
 
     /// The next block of what was read before, if any of it is left.
     pub fn next_part(&mut self) -> Option<Block> {
+        let most = self.part_rows();
         let chunk = self.chunk.as_mut()?;
-        let rows = self.block_size.rows_max().min(chunk.rows.rows() - chunk.at);
+        let left = chunk.rows.rows() - chunk.at;
+        // A size that is ours is not met to the row: the last part shall not be a sliver.
+        let rows = if self.goal.is_some() { left.div_ceil(left.div_ceil(most)) } else { left.min(most) };
         let part = chunk.rows.part(&chunk.batch, chunk.at, rows);
         chunk.at += rows;
         if chunk.at == chunk.rows.rows() {

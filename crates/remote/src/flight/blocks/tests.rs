@@ -47,17 +47,21 @@ fn messages_of_what_is_at_hand() {
     assert_eq!(messages(None, &[100, 200], false), (vec![], 300));
     assert_eq!(messages(None, &[100, 200], true), (vec![100, 200], 0));
     assert_eq!(messages(None, &[8000, 300, 10], false), (vec![8300], 10));
-    // Sixteen numbers a row: a thousand of them are enough.
-    let column = |_| Arc::new(Int64Array::from_iter_values(0..1024)) as arrow::array::ArrayRef;
-    let wide = RecordBatch::try_from_iter((0..16).map(|n| (format!("c{n}"), column(n)))).unwrap();
-    let mut gather = Gather::new(None);
-    gather.push(wide);
-    assert_eq!(gather.next(false).unwrap().unwrap().num_rows(), 1024);
+    // Sixteen numbers a row: a thousand of them are enough where blocks have a size, else half as many.
+    let column = |rows: i64| Arc::new(Int64Array::from_iter_values(0..rows)) as arrow::array::ArrayRef;
+    let wide = |rows: i64| RecordBatch::try_from_iter((0..16).map(|n| (format!("c{n}"), column(rows)))).unwrap();
+    for (block, enough) in [(None, 512), (Some(1), 1024)] {
+        let mut gather = Gather::new(block);
+        gather.push(wide(enough - 1));
+        assert!(gather.next(false).unwrap().is_none());
+        gather.push(wide(1));
+        assert_eq!(gather.next(false).unwrap().unwrap().num_rows(), enough as usize);
+    }
 }
 
 #[test]
 fn a_message_takes_what_is_wanted() {
-    for (block, before, after) in [(None, 2048, 8185), (Some(10), 2040, 8183), (Some(30_000), 30_000, 29_993)] {
+    for (block, before, after) in [(None, 1024, 8185), (Some(10), 2040, 8183), (Some(30_000), 30_000, 29_993)] {
         let mut gather = Gather::new(block);
         assert_eq!(gather.wanted(), before, "rows are taken to have 64 bytes");
         gather.push(batch(0..7));
