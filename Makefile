@@ -1,6 +1,7 @@
 # What one does with this repository. Everything is built in the release profile on purpose: the heavy
-# dependencies (Arrow, DataFusion) are then compiled once and serve demo, tests and benchmarks. What a
-# debug build would check, the tests switch on by the setting debug.check-operators.
+# dependencies (Arrow, DataFusion) are then compiled once and serve tests and benchmarks; the demo, which
+# is built without most features, shares Arrow with them, and has a DataFusion of its own. What a debug
+# build would check, the tests switch on by the setting debug.check-operators.
 
 CARGO ?= cargo
 DATA  := ../shared/data
@@ -19,7 +20,7 @@ help:
 build:
 	$(CARGO) build --release -p tidemill
 
-# The demo needs no connectors that are built from C.
+# The demo needs neither connectors that are built from C nor the network: without their features it is built much sooner.
 demo: clean-demo
 	$(CARGO) build --release -p tidemill --no-default-features
 	@echo

@@ -167,6 +167,13 @@ pub trait Source: Send + Sync {
     /// Whether the source ends by itself.
     fn bounded(&self) -> bool;
 
+    /// Told before anything else that the memory of the process is limited, and how many bytes of what it fetches ahead of
+    /// its readers the source may hold. Gives how many of these it may come to use: state gets less for it. None, if it
+    /// fetches nothing ahead.
+    fn limit_memory(&self, _bytes: u64) -> u64 {
+        0
+    }
+
     /// The splits that exist now, in the order in which they are best read. `parallelism` is how
     /// many readers will run at once. Called at the start and, if [`Source::discovery_interval`]
     /// says so, again and again; splits already known are recognised by their id.

@@ -2,7 +2,7 @@
 //! whole. Avro records that come one by one are [`crate::message`]'s.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use arrow_avro::writer::format::AvroOcfFormat;
 use arrow_avro::writer::{Writer, WriterBuilder};
 
 use crate::message::{Written, adapt, names};
-use crate::types::type_name;
+use crate::types::{plain_field, type_name};
 use crate::{FormatError, option_enum, options};
 
 option_enum! {
@@ -45,9 +45,22 @@ options! {
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 
+/// The schema of a file in the types that tables have (see [`crate::types::plain_type`]); `shown` is its name in
+/// messages.
+///
+/// # Errors
+/// The file cannot be read or is no Avro file.
+pub fn schema_in(shown: &str, input: Box<dyn Read + Send>) -> Result<SchemaRef, FormatError> {
+    let reader = ReaderBuilder::new()
+        .with_batch_size(1)
+        .build(BufReader::with_capacity(READ_BYTES, input))
+        .map_err(|e| FormatError::data(format!("reading '{shown}': {e}")))?;
+    Ok(Arc::new(Schema::new(reader.schema().fields().iter().map(plain_field).collect::<Vec<_>>())))
+}
+
 /// Reads the rows of one file.
 pub struct AvroFileReader {
-    reader: Reader<BufReader<File>>,
+    reader: Reader<BufReader<Box<dyn Read + Send>>>,
     schema: SchemaRef,
     /// For each column which column of the reader it is; `None` if the file has none of that name.
     columns: Vec<Option<usize>>,
@@ -63,10 +76,26 @@ impl AvroFileReader {
     /// # Errors
     /// The file cannot be read or is no Avro file; a NOT NULL column is not there.
     pub fn open(path: &Path, physical: &SchemaRef, projection: &[usize], start: u64, batch_rows: usize) -> Result<Self, FormatError> {
-        let shown = path.display().to_string();
+        let file = || File::open(path).map(|file| Box::new(file) as Box<dyn Read + Send>);
+        AvroFileReader::of(&path.display().to_string(), file, physical, projection, start, batch_rows)
+    }
+
+    /// As [`AvroFileReader::open`], of a file that `input` opens, each time at its beginning; `shown` is its name in
+    /// messages.
+    ///
+    /// # Errors
+    /// As [`AvroFileReader::open`].
+    pub fn of(
+        shown: &str,
+        input: impl Fn() -> io::Result<Box<dyn Read + Send>>,
+        physical: &SchemaRef,
+        projection: &[usize],
+        start: u64,
+        batch_rows: usize,
+    ) -> Result<Self, FormatError> {
         let wrong = |e: &dyn std::fmt::Display| FormatError::data(format!("reading '{shown}': {e}"));
-        let open = || -> Result<BufReader<File>, FormatError> {
-            let file = File::open(path).map_err(|e| FormatError::Io(io::Error::new(e.kind(), format!("opening '{shown}': {e}"))))?;
+        let open = || -> Result<BufReader<Box<dyn Read + Send>>, FormatError> {
+            let file = input().map_err(|e| FormatError::Io(io::Error::new(e.kind(), format!("opening '{shown}': {e}"))))?;
             Ok(BufReader::with_capacity(READ_BYTES, file))
         };
         let whole = ReaderBuilder::new().with_batch_size(batch_rows).build(open()?).map_err(|e| wrong(&e))?;
@@ -87,7 +116,7 @@ impl AvroFileReader {
             }
             Err(_) => (whole, wanted),
         };
-        Ok(AvroFileReader { reader, schema, columns, path: shown, skip: start })
+        Ok(AvroFileReader { reader, schema, columns, path: shown.to_string(), skip: start })
     }
 
     /// The next rows; `None` at the end.

@@ -87,6 +87,9 @@ pub trait Encoder: Send {
     /// # Errors
     /// A value that the format cannot express.
     fn encode(&mut self, block: &Block, out: &mut Vec<u8>) -> Result<(), FormatError>;
+
+    /// What stands once behind the last row of a file, if anything.
+    fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
 /// The largest record that a text decoder accepts, bytes. A longer one is an error rather than

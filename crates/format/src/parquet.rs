@@ -1,8 +1,13 @@
 //! Parquet files: a reader that gives batches of the declared types and can begin at any row, a
-//! writer, and the schema that a file carries.
+//! writer, and the schema that a file carries. How a file is stored says `describe`.
+
+mod describe;
+
+pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,8 +17,11 @@ use arrow::datatypes::{Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
-use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
+
+pub use parquet::errors::ParquetError;
+pub use parquet::file::reader::{ChunkReader, Length};
 
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
@@ -45,6 +53,20 @@ options! {
     }
 }
 
+/// About what a batch holds at most, bytes, where rows are wide.
+const BATCH_BYTES: i64 = 16 << 20;
+/// But so many rows it always holds, if that many are asked for: each batch costs a little for each column.
+const BATCH_ROWS_MIN: usize = 256;
+
+/// The bytes of a file that need not be a local one.
+pub trait ParquetInput: ChunkReader + 'static {
+    /// Says which parts will be read, row group after row group, each time all of a group's before those of the next:
+    /// what lies far away is best fetched so. Called before anything but the footer is read.
+    fn expect(&self, _groups: Vec<Vec<Range<u64>>>) {}
+}
+
+impl ParquetInput for File {}
+
 /// Reads one file, in the order of its rows.
 pub struct ParquetFileReader {
     path: PathBuf,
@@ -65,12 +87,26 @@ impl ParquetFileReader {
     /// The file cannot be read, lacks a column or has it in a type that cannot become the declared
     /// one.
     pub fn open(path: &Path, physical: &SchemaRef, projection: &[usize], start_row: u64, batch_rows: usize) -> Result<Self, FormatError> {
-        let file = open(path)?;
+        ParquetFileReader::of(path, open(path)?, physical, projection, start_row, batch_rows)
+    }
+
+    /// As [`ParquetFileReader::open`], of a file whose bytes `input` gives; `path` is its name in messages.
+    ///
+    /// # Errors
+    /// As [`ParquetFileReader::open`].
+    pub fn of<R: ParquetInput>(
+        path: &Path,
+        input: R,
+        physical: &SchemaRef,
+        projection: &[usize],
+        start_row: u64,
+        batch_rows: usize,
+    ) -> Result<Self, FormatError> {
         // The page index lets a start inside a row group skip whole pages.
         let policy = if start_row > 0 { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
-        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, ArrowReaderOptions::new().with_page_index_policy(policy))
+        let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new().with_page_index_policy(policy))
             .map_err(|e| failed(path, "cannot read its footer", &e))?;
-        let held = builder.schema().clone();
+        let held = metadata.schema().clone();
         let mut roots = Vec::with_capacity(projection.len());
         for index in projection {
             roots.push(find(path, &held, physical, *index)?);
@@ -84,7 +120,7 @@ impl ParquetFileReader {
         let mut rows = 0;
         let mut skipped = 0;
         let mut groups = Vec::new();
-        for (i, group) in builder.metadata().row_groups().iter().enumerate() {
+        for (i, group) in metadata.metadata().row_groups().iter().enumerate() {
             let group_rows = group.num_rows().max(0) as u64;
             if rows + group_rows > start_row {
                 groups.push(i);
@@ -93,12 +129,14 @@ impl ParquetFileReader {
             }
             rows += group_rows;
         }
-        let mask = ProjectionMask::roots(builder.parquet_schema(), read);
-        let batches = builder
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
+        let rows_max = rows_of(metadata.metadata().row_groups(), &mask);
+        input.expect(groups.iter().map(|group| wanted(metadata.metadata().row_group(*group), &mask)).collect());
+        let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata)
             .with_projection(mask)
             .with_row_groups(groups)
             .with_offset((start_row.min(rows) - skipped) as usize)
-            .with_batch_size(batch_rows.max(1))
+            .with_batch_size(batch_rows.min(rows_max).max(1))
             .build()
             .map_err(|e| failed(path, "cannot begin to read it", &e))?;
         let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
@@ -150,6 +188,28 @@ impl ParquetFileReader {
     }
 }
 
+/// About how many rows make a batch of [`BATCH_BYTES`]: rows may be as wide as a book.
+fn rows_of(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
+    let rows: i64 = groups.iter().map(|group| group.num_rows().max(0)).sum();
+    let columns = groups.iter().flat_map(|group| group.columns().iter().enumerate());
+    let bytes: i64 = columns.filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, column)| column.uncompressed_size().max(0)).sum();
+    let row = (bytes / rows.max(1)).max(1);
+    usize::try_from(BATCH_BYTES / row).unwrap_or(1).max(BATCH_ROWS_MIN)
+}
+
+/// The bytes of the columns of a row group that will be read, in the order of the file.
+fn wanted(group: &RowGroupMetaData, mask: &ProjectionMask) -> Vec<Range<u64>> {
+    let columns = group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf));
+    let mut ranges: Vec<Range<u64>> = columns
+        .map(|(_, column)| {
+            let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset()).max(0) as u64;
+            begin..begin.saturating_add(column.compressed_size().max(0) as u64)
+        })
+        .collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
+}
+
 fn open(path: &Path) -> Result<File, FormatError> {
     File::open(path)
         .map_err(|e| FormatError::Io(std::io::Error::new(e.kind(), format!("cannot open parquet file '{}': {e}", path.display()))))
@@ -189,8 +249,15 @@ fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<u
 /// # Errors
 /// The file cannot be read or is no parquet file.
 pub fn schema_of(path: &Path) -> Result<SchemaRef, FormatError> {
-    let metadata =
-        ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    schema_in(path, &open(path)?)
+}
+
+/// As [`schema_of`], of a file whose bytes `input` gives; `path` is its name in messages.
+///
+/// # Errors
+/// As [`schema_of`].
+pub fn schema_in<R: ChunkReader>(path: &Path, input: &R) -> Result<SchemaRef, FormatError> {
+    let metadata = footer(path, input)?;
     Ok(Arc::new(Schema::new(metadata.schema().fields().iter().map(plain_field).collect::<Vec<_>>())))
 }
 
@@ -199,9 +266,20 @@ pub fn schema_of(path: &Path) -> Result<SchemaRef, FormatError> {
 /// # Errors
 /// The file cannot be read or is no parquet file.
 pub fn row_groups(path: &Path) -> Result<Vec<(u64, u64)>, FormatError> {
-    let metadata =
-        ArrowReaderMetadata::load(&open(path)?, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    row_groups_in(path, &open(path)?)
+}
+
+/// As [`row_groups`], of a file whose bytes `input` gives; `path` is its name in messages.
+///
+/// # Errors
+/// As [`row_groups`].
+pub fn row_groups_in<R: ChunkReader>(path: &Path, input: &R) -> Result<Vec<(u64, u64)>, FormatError> {
+    let metadata = footer(path, input)?;
     Ok(metadata.metadata().row_groups().iter().map(|g| (g.num_rows().max(0) as u64, g.compressed_size().max(0) as u64)).collect())
+}
+
+fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
+    ArrowReaderMetadata::load(input, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))
 }
 
 /// Writes one file. A row group is held in memory, encoded, until it is full.

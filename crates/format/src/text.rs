@@ -2,7 +2,7 @@
 
 use arrow::datatypes::SchemaRef;
 
-use crate::csv::{CsvDecoder, CsvEncoder, CsvOptions};
+use crate::csv::{CsvCounter, CsvDecoder, CsvEncoder, CsvOptions};
 use crate::json::{ChangeEncoder, ChangeFormat, JsonDecoder, JsonEncoder, JsonOptions};
 use crate::options::{OptionSet, RawOptions, one_of};
 use crate::{Decoder, Encoder, FormatError};
@@ -43,6 +43,7 @@ impl TextFormat {
     /// A column type that the format cannot read.
     pub fn decoder(&self, physical: &SchemaRef, projection: &[usize]) -> Result<Box<dyn Decoder>, FormatError> {
         Ok(match self {
+            TextFormat::Csv(options) if projection.is_empty() => Box::new(CsvCounter::new(options, physical)?),
             TextFormat::Csv(options) => Box::new(CsvDecoder::new(options, physical, projection)?),
             TextFormat::Json(options) => Box::new(JsonDecoder::new(options, physical, projection)?),
             TextFormat::Changes(changes) => Box::new(JsonDecoder::of_changes(changes, physical, projection)?),
@@ -55,6 +56,9 @@ impl TextFormat {
     /// As [`TextFormat::decoder`].
     pub fn decoder_at(&self, physical: &SchemaRef, projection: &[usize], at_start: bool) -> Result<Box<dyn Decoder>, FormatError> {
         match self {
+            TextFormat::Csv(options) if !at_start && projection.is_empty() => {
+                Ok(Box::new(CsvCounter::new(options, physical)?.without_header()))
+            }
             TextFormat::Csv(options) if !at_start => Ok(Box::new(CsvDecoder::new(options, physical, projection)?.without_header())),
             _ => self.decoder(physical, projection),
         }

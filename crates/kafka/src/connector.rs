@@ -1,5 +1,6 @@
 //! The entries of the registry: from a table's options to its source or sink.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -113,9 +114,9 @@ impl Taken {
         let (scan, sink) = (ScanOptions::take(raw)?, SinkOptions::take(raw)?);
         let connection = Connection::take(&common, raw)?;
         // What is fetched ahead may come to be decoded at once, and a batch holds less than 2 GB of text.
-        let sizes = [("scan.prefetch", scan.prefetch, 1 << 28, "256 mb"), ("sink.queue", sink.queue, 1 << 31, "2 gb")];
+        let sizes = [("scan.prefetch", scan.prefetch, 1 << 28, "256 mb"), ("sink.queue", Some(sink.queue), 1 << 31, "2 gb")];
         for (name, size, most, shown) in sizes {
-            if !(1 << 10..=most).contains(&size.0) {
+            if size.is_some_and(|size| !(1 << 10..=most).contains(&size.0)) {
                 return Err(ConnectError::new(format!("{}: option '{name}': expected 1 kb to {shown}", raw.owner())));
             }
         }
@@ -169,6 +170,7 @@ impl Taken {
             prefetch: self.scan.prefetch,
             group,
             upsert,
+            memory: AtomicU64::new(0),
             consumer: Mutex::new(None),
             members: Members::default(),
         }))

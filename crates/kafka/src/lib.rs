@@ -8,7 +8,7 @@
 //! - [`options`], [`properties`]: what users write, and what librdkafka is told
 //! - [`client`]: what every client has: errors, outages, logs
 //! - [`consumer`], [`partitions`], [`start`], [`topic_id`]: one consumer a source, where its partitions begin and end
-//! - [`queue`]: messages of a partition in batches, without a cost for each
+//! - [`queue`]: messages of a partition in batches, without a cost for each; [`prefetch`]: how many wait in the client
 //! - [`layout`], [`rows`], [`metadata`]: messages to rows and back to columns of key and value
 //! - [`source`], [`reader`], [`group`]: the source; `group` is for processes that share a topic
 //! - [`producer`], [`sink`], [`route`], [`upsert`]: the sinks
@@ -24,6 +24,7 @@ mod metadata;
 pub mod options;
 mod partitions;
 mod position;
+mod prefetch;
 mod producer;
 mod properties;
 mod queue;

@@ -163,8 +163,9 @@ options! {
         /// What to do where the next offset is gone: the topic was created anew, or its messages have
         /// expired before they were read.
         ours "scan.offset-reset" => offset_reset: OffsetReset = OffsetReset::Fail;
-        /// How many bytes of each partition are fetched ahead.
-        ours "scan.prefetch" => prefetch: ByteSize = ByteSize(16 << 20);
+        /// How many bytes of messages of each partition are fetched ahead, 256 mb at most. By default what fits in 16
+        /// mb of memory, or in the partition's part of a sixteenth of the memory limit.
+        ours "scan.prefetch" => prefetch: Option<ByteSize>;
     }
 }
 

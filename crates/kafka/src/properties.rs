@@ -10,6 +10,7 @@ use tidemill_connect::ConnectError;
 use tidemill_format::options::{ByteSize, RawOptions};
 
 use crate::options::{CommonOptions, OffsetReset};
+use crate::prefetch::Prefetch;
 
 /// Properties of Java clients (and of Flink) that mean nothing here: accepted and passed over.
 const JAVA_ONLY: &[&str] = &[
@@ -32,6 +33,9 @@ const JAVA_ONLY: &[&str] = &[
     "ssl.truststore.type",
     "ssl.keystore.type",
 ];
+
+/// Properties that librdkafka knows by two names, of which it would take whichever comes last.
+const TWO_NAMES: &[(&str, &str)] = &[("linger.ms", "queue.buffering.max.ms"), ("fetch.message.max.bytes", "max.partition.fetch.bytes")];
 
 /// How to reach a cluster, as a table says it.
 #[derive(Clone, Debug)]
@@ -79,7 +83,8 @@ impl Connection {
         }
         connection.check_security()?;
         // So that an unknown property is found at planning.
-        connection.consumer(OffsetReset::Fail, ByteSize(1 << 20), false).create_native_config().map_err(|e| connection.refused(e))?;
+        let consumer = connection.consumer(OffsetReset::Fail, Prefetch::shared(None, 1), false);
+        consumer.create_native_config().map_err(|e| connection.refused(e))?;
         connection.producer(ByteSize(1 << 20)).create_native_config().map_err(|e| connection.refused(e))?;
         Ok(connection)
     }
@@ -170,8 +175,8 @@ impl Connection {
     fn config(&self, defaults: &[(&str, &str)], fixed: &[(&str, &str)]) -> ClientConfig {
         let mut config = ClientConfig::new();
         for (name, value) in [("client.id", "tidemill"), ("enable.metrics.push", "false")].iter().chain(defaults) {
-            // librdkafka knows this one by two names, and would take whichever comes last.
-            if *name != "linger.ms" || self.property("queue.buffering.max.ms").is_none() {
+            let other = TWO_NAMES.iter().find(|(one, _)| one == name);
+            if other.is_none_or(|(_, other)| self.property(other).is_none()) {
                 config.set(*name, *value);
             }
         }
@@ -186,17 +191,23 @@ impl Connection {
     }
 
     /// For a consumer. librdkafka wants a group even of one that is assigned its partitions.
-    pub fn consumer(&self, reset: OffsetReset, prefetch: ByteSize, eof: bool) -> ClientConfig {
+    pub fn consumer(&self, reset: OffsetReset, prefetch: Prefetch, eof: bool) -> ClientConfig {
         let group = self.group.clone().unwrap_or_else(|| "tidemill".into());
         let reset = match reset {
             OffsetReset::Fail => "error",
             OffsetReset::Earliest => "earliest",
             OffsetReset::Latest => "latest",
         };
-        let prefetch = (prefetch.0 >> 10).clamp(1, 2_097_151).to_string();
+        let Prefetch { kbytes, messages, answer_bytes } = prefetch;
+        let (kbytes, messages, answer_bytes) = (kbytes.to_string(), messages.to_string(), answer_bytes.to_string());
         // After the queue of a partition was full, fetching rests for so many ms: by default 1,000, in which a fast job starves.
-        let defaults =
-            [("fetch.queue.backoff.ms", "5"), ("queued.min.messages", "50000"), ("queued.max.messages.kbytes", prefetch.as_str())];
+        // How large a whole answer may be librdkafka derives from the queue's kilobytes.
+        let defaults = [
+            ("fetch.queue.backoff.ms", "2"),
+            ("queued.min.messages", messages.as_str()),
+            ("queued.max.messages.kbytes", kbytes.as_str()),
+            ("fetch.message.max.bytes", answer_bytes.as_str()),
+        ];
         let fixed = [
             ("group.id", group.as_str()),
             ("enable.auto.commit", "false"),
@@ -264,6 +275,16 @@ mod tests {
         assert_eq!(c.property("max.poll.records"), None);
         assert_eq!((c.property("sasl.username"), c.property("sasl.password")), (Some("me"), Some("a b")));
         assert_eq!(c.no_offset, Some(OffsetReset::Latest));
+    }
+
+    #[test]
+    fn fetching_ahead_is_as_the_user_says() {
+        let config = |pairs: &[(&str, &str)]| taken(pairs).unwrap().consumer(OffsetReset::Fail, Prefetch::of_messages(1 << 20), false);
+        let all = config(&[]);
+        assert_eq!((all.get("queued.max.messages.kbytes"), all.get("fetch.message.max.bytes")), (Some("1024"), Some("1048576")));
+        let own = config(&[("properties.max.partition.fetch.bytes", "77777"), ("properties.queued.min.messages", "5")]);
+        assert_eq!((own.get("max.partition.fetch.bytes"), own.get("fetch.message.max.bytes")), (Some("77777"), None));
+        assert_eq!(own.get("queued.min.messages"), Some("5"));
     }
 
     #[test]

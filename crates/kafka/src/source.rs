@@ -1,15 +1,17 @@
 //! The source: partitions as splits, with the offsets at which they begin and end found out once, at the
 //! start, so that a restart goes on in the same bounds.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
+use rdkafka::consumer::BaseConsumer;
 use serde_json::Value;
 use tidemill_connect::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
 use tidemill_format::options::ByteSize;
 
-use crate::client::lock;
+use crate::client::{Context, lock};
 use crate::consumer::Consumer;
 use crate::group::{GroupReader, Members};
 use crate::layout::Layout;
@@ -17,6 +19,7 @@ use crate::metadata;
 use crate::options::OffsetReset;
 use crate::partitions::{self, Partition, Topics};
 use crate::position::{EARLIEST, Position};
+use crate::prefetch::Prefetch;
 use crate::properties::Connection;
 use crate::reader::{PartitionReader, nothing};
 use crate::rows::RowMaker;
@@ -42,12 +45,14 @@ pub struct KafkaSource {
     pub discovery: Option<Duration>,
     /// What to do where the next offset is gone.
     pub reset: OffsetReset,
-    /// Bytes fetched ahead of a partition.
-    pub prefetch: ByteSize,
+    /// Bytes of messages fetched ahead of a partition, if the table says it.
+    pub prefetch: Option<ByteSize>,
     /// The broker divides the partitions.
     pub group: bool,
     /// A null value deletes.
     pub upsert: bool,
+    /// Bytes of memory for what is fetched ahead; 0 without a limit.
+    pub memory: AtomicU64,
     /// The consumer, from when it is first needed.
     pub consumer: Mutex<Option<Arc<Consumer>>>,
     /// Consumers that are members of the group.
@@ -60,9 +65,29 @@ impl KafkaSource {
         if let Some(consumer) = &*consumer {
             return Ok(consumer.clone());
         }
-        let config = self.connection.consumer(self.reset, self.prefetch, self.stop.is_some());
+        let config = self.connection.consumer(self.reset, self.prefetch_of_partition()?, self.stop.is_some());
         let discovery = self.discovery.map(|interval| (self.topics.clone(), interval));
         Ok(consumer.insert(Consumer::start(&self.connection, &config, discovery)?).clone())
+    }
+
+    /// Bytes that what was fetched ahead may take, if anybody limits them.
+    fn memory(&self) -> Option<u64> {
+        Some(self.memory.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// What the queue of each partition may hold. Where they share a limit, how many there are is asked for by a client of
+    /// its own, since one that reads must know before it begins.
+    fn prefetch_of_partition(&self) -> Result<Prefetch, ConnectError> {
+        if let Some(bytes) = self.prefetch {
+            return Ok(Prefetch::of_messages(bytes.0));
+        }
+        let Some(memory) = self.memory().filter(|_| !Prefetch::is_set_in(&self.connection)) else { return Ok(Prefetch::shared(None, 1)) };
+        let Connection { owner, servers, timeout, .. } = &self.connection;
+        let config = self.connection.consumer(self.reset, Prefetch::shared(None, 1), false);
+        let asking: BaseConsumer<Context> =
+            config.create_with_context(Context::new(owner, servers)).map_err(|e| self.connection.refused(e))?;
+        let found = partitions::list(&asking, &self.topics, servers, *timeout).map_err(|e| self.at_servers(e))?;
+        Ok(Prefetch::shared(Some(memory), found.len()))
     }
 
     fn at_servers(&self, why: String) -> ConnectError {
@@ -139,7 +164,12 @@ impl KafkaSource {
 
     fn open_group(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
         let config = {
-            let mut config = self.connection.consumer(self.reset, self.prefetch, false);
+            // All partitions of a member share one queue.
+            let prefetch = match self.prefetch {
+                Some(bytes) => Prefetch::of_messages(bytes.0),
+                None => Prefetch::shared(self.memory(), context.shards),
+            };
+            let mut config = self.connection.consumer(self.reset, prefetch, false);
             // Where the group has no offset, members begin as the table says.
             let begin = match (self.connection.no_offset, &self.start) {
                 (Some(OffsetReset::Earliest), _) | (None, Bound::Earliest) => "earliest",
@@ -165,6 +195,12 @@ fn split(position: Position) -> Split {
 impl Source for KafkaSource {
     fn bounded(&self) -> bool {
         self.stop.is_some()
+    }
+
+    fn limit_memory(&self, bytes: u64) -> u64 {
+        self.memory.store(bytes, Ordering::Relaxed);
+        // What the table says itself is its own affair.
+        if self.prefetch.is_some() || Prefetch::is_set_in(&self.connection) { 0 } else { bytes }
     }
 
     fn splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {

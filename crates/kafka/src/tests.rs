@@ -141,6 +141,19 @@ fn rows_there_and_back() {
 }
 
 #[test]
+fn with_little_memory_all_is_read() {
+    let cluster = cluster(&[("t", 3)]);
+    let rows: Vec<(i64, &str)> = (0..5000).map(|i| (i, "x")).collect();
+    write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
+    let limited = source(&cluster, &bounded(&[]));
+    // Some hundred messages wait for each partition.
+    assert_eq!(limited.limit_memory(1 << 10), 1 << 10);
+    assert_eq!(read_all(&*limited).len(), rows.len());
+    // What the table says itself nobody can take from its state.
+    assert_eq!(source(&cluster, &bounded(&[("scan.prefetch", "1 mb")])).limit_memory(1 << 20), 0);
+}
+
+#[test]
 fn a_reader_goes_on_at_its_position_and_ends_where_it_was_to_end() {
     let cluster = cluster(&[("t", 1)]);
     let sink = sink(&cluster, &JSON);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::run::{self, Measured};
-use crate::table::median;
+use crate::table::{grouped, median};
 
 /// A suite of jobs.
 #[derive(Clone, Debug)]
@@ -162,19 +162,6 @@ fn natural(name: &str) -> Vec<(String, u64)> {
         rest = &rest[digits..];
     }
     parts
-}
-
-/// 1234567 as `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

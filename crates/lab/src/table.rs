@@ -29,6 +29,19 @@ pub(crate) fn median(runs: &[Measured], figure: impl Fn(&Measured) -> f64) -> f6
     }
 }
 
+/// 1234567 as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 1e6 => format!("{:.2}M", value / 1e6),
@@ -91,6 +104,13 @@ mod tests {
     fn measured(elapsed_s: f64) -> Measured {
         let latency_ms = LatencyMs { p50: 1.0, p99: 2.0, p999: 3.0 };
         Measured { elapsed_s, user_s: 1.0, sys_s: 0.5, rows_per_s: 2e6, rows_in: 0, rows_out: 0, peak_memory_bytes: 1 << 20, latency_ms }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, expect) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+            assert_eq!(grouped(number), expect);
+        }
     }
 
     #[test]

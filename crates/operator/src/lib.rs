@@ -7,6 +7,7 @@
 
 pub mod aggregate;
 pub mod call;
+pub mod changes;
 pub mod check;
 mod chunks;
 mod error;

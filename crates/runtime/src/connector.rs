@@ -71,7 +71,7 @@ fn raw(table: &Table) -> RawOptions {
             options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
         }
     }
-    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka")) {
+    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka" | "jdbc")) {
         // What only the table knows; no option that users write begins with #.
         options.insert("#primary-key".into(), table.primary_key.join("\u{1f}"));
         for column in &table.columns {
@@ -138,7 +138,9 @@ pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError
     raw.finish()?;
     let offered = source.metadata_columns();
     for (key, field) in table.metadata() {
-        if !offered.iter().any(|(name, _)| *name == key) {
+        // `partition.*` stands for all keys that begin so.
+        let offers = |name: &str| name == key || name.strip_suffix('*').is_some_and(|begin| key.starts_with(begin));
+        if !offered.iter().any(|(name, _)| offers(name)) {
             let names: Vec<_> = offered.iter().map(|(n, _)| *n).collect();
             return Err(JobError::usage(format!(
                 "table '{}': connector '{}' has no metadata '{key}' for column '{}'; it has: {}",

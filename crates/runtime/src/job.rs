@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tidemill_connect::filesystem::cache::{Origins, bytes_read};
 use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
-use crate::local::{LocalDir, memory_share};
+use crate::local::{LocalDir, limit_sources, memory_share};
 use crate::metrics::{Monitor, NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
 use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
@@ -106,6 +107,7 @@ impl Job {
     pub fn run(self, stop: &Stop, mut progress: impl FnMut(&ProgressReport)) -> Result<Summary, JobError> {
         let begun = Instant::now();
         let usage = process_usage();
+        let read = bytes_read();
         let shards = self.settings.shards();
         let store = self.options.state_dir.as_deref().map(CheckpointStore::open).transpose()?;
         if let (Some(store), true) = (&store, self.options.fresh) {
@@ -144,7 +146,7 @@ impl Job {
         }
         let finished = result?;
         progress(&running.report(begun));
-        Ok(running.summary(finished, begun, usage))
+        Ok(running.summary(finished, begun, usage, read))
     }
 
     fn nothing_to_do(self, begun: Instant) -> Summary {
@@ -158,6 +160,7 @@ impl Job {
             user_s: 0.0,
             sys_s: 0.0,
             peak_memory_bytes: process_usage().2,
+            read: Origins::default(),
             rows_in: 0,
             rows_out: 0,
             rows_per_s: 0.0,
@@ -187,7 +190,9 @@ impl Job {
             saved.runs = store.runs(manifest)?;
         }
         let run_id = format!("{:x}-{:x}", start_of_run(), std::process::id());
-        saved.share = memory_share(&self.settings, spilling(&graph, shards));
+        let source = |node: &Node| if let NodeKind::Source(spec) = &node.kind { Some(spec.source.clone()) } else { None };
+        let ahead = limit_sources(&self.settings, &graph.nodes.iter().filter_map(source).collect::<Vec<_>>());
+        saved.share = memory_share(&self.settings, spilling(&graph, shards), ahead);
         let local = if saved.share.is_some() || !saved.runs.is_empty() {
             Some(LocalDir::new(&self.settings, store.as_ref(), &run_id)?)
         } else {
@@ -545,7 +550,7 @@ impl Running {
         }
     }
 
-    fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64, u64)) -> Summary {
+    fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64, u64), read: Origins) -> Summary {
         let (rows_in, rows_out, _) = self.totals();
         let (user, sys, peak) = process_usage();
         let elapsed = begun.elapsed().as_secs_f64();
@@ -560,6 +565,7 @@ impl Running {
             user_s: user - usage.0,
             sys_s: sys - usage.1,
             peak_memory_bytes: peak,
+            read: bytes_read().since(read),
             rows_in,
             rows_out,
             rows_per_s: rows_in as f64 / elapsed.max(1e-9),

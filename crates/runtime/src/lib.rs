@@ -7,6 +7,7 @@
 
 pub mod batch;
 mod connector;
+pub mod copy;
 mod describe;
 mod error;
 pub mod job;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use tidemill_block::NO_WATERMARK;
+use tidemill_connect::filesystem::cache::Origins;
 use tidemill_operator::DiskStats;
 use tidemill_operator::call::CallStats;
 
@@ -154,6 +155,8 @@ pub struct Summary {
     pub sys_s: f64,
     /// Most memory the process ever held, bytes.
     pub peak_memory_bytes: u64,
+    /// Where the bytes of files came from while the job ran: all that the process read of them.
+    pub read: Origins,
     /// Rows read by all sources.
     pub rows_in: u64,
     /// Rows written by all sinks.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use tidemill_connect::filesystem::sas::{SasOptions, XportOptions};
 use tidemill_connect::{LookupOptions, registry};
 use tidemill_format::avro::AvroFileOptions;
 use tidemill_format::csv::CsvOptions;
@@ -75,6 +76,12 @@ pub fn page() -> String {
     section(&mut out, "Format `avro` in files", "Object container files; columns are found by name.", &AvroFileOptions::specs());
     section(
         &mut out,
+        "Formats `sas7bdat` and `xport`",
+        "Files of SAS; columns are found by name, capitals or not. SAS7BDAT is read, not written.",
+        &[SasOptions::specs(), XportOptions::specs()].concat(),
+    );
+    section(
+        &mut out,
         "Format `avro` in messages",
         "An Avro record a message, of the schema that Flink derives from the table's columns.",
         &AvroOptions::specs(),
@@ -120,5 +127,7 @@ pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     specs.extend(JsonOptions::specs());
     specs.extend(ParquetOptions::specs());
     specs.extend(AvroFileOptions::specs());
+    specs.extend(SasOptions::specs());
+    specs.extend(XportOptions::specs());
     table.options.keys().filter(|k| specs.iter().any(|s| s.name == k.as_str() && !s.flink)).cloned().collect()
 }

@@ -2,7 +2,6 @@
 //! server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use datafusion_expr::LogicalPlan;
@@ -11,7 +10,7 @@ use tidemill_plan::catalog::RawTable;
 use tidemill_plan::process::{Body, Columns, Kind};
 use tidemill_plan::{LookupJoinNode, Table};
 use tidemill_sql::session::{InsertPlan, Outcome};
-use tidemill_sql::{Session, SqlError};
+use tidemill_sql::{Session, Span, SqlError};
 
 use crate::batch::BatchRunner;
 use crate::connector::{self, stream_name};
@@ -19,7 +18,7 @@ use crate::job::ProgressReport;
 use crate::metrics::Summary;
 use crate::physical::{Graph, Planner, explain};
 use crate::settings::{RuntimeMode, Settings};
-use crate::{Job, JobError, JobOptions, Stop, describe};
+use crate::{Job, JobError, JobOptions, Stop, copy, describe};
 
 /// A script that has been read.
 pub struct Script {
@@ -47,6 +46,16 @@ impl Script {
         session.set_lookup_resolver(Arc::new(|table: &Table| connector::lookup(table).map(drop).map_err(|e| e.to_string())));
         overrides.iter().for_each(|(k, v)| session.set(k, v));
         Script { text: text.into(), name: name.into(), session, overrides }
+    }
+
+    /// Takes further statements in place of the text; tables, views and settings stay.
+    pub fn go_on(&mut self, text: impl Into<String>) {
+        self.text = text.into();
+    }
+
+    /// The tables and views there are, with their columns.
+    pub fn relations(&self) -> Vec<(String, Vec<String>)> {
+        self.session.relations()
     }
 
     /// Lets queries name files.
@@ -108,8 +117,7 @@ impl Script {
                 Outcome::Tables(names) => steps.push(Step::Show(names.join("\n"))),
                 Outcome::ShowCreate(text) => steps.push(Step::Show(text)),
                 Outcome::Copy { plan, to, options } => {
-                    let table = copy_target(&plan, &to, &options)?;
-                    let insert = InsertPlan { table: Arc::new(table), plan, span: statement.span, on_conflict: None, overwrite: false };
+                    let insert = copy_insert(plan, &to, &options, statement.span)?;
                     let mut settings = settings;
                     settings.runtime_mode = RuntimeMode::Batch;
                     steps.push(Step::Run(vec![insert], settings));
@@ -335,27 +343,14 @@ fn reads_what_is_written(inserts: &[InsertPlan], earlier: &[InsertPlan]) -> bool
     found
 }
 
-/// The table that `COPY … TO 'path'` writes.
-fn copy_target(plan: &LogicalPlan, to: &str, options: &[(String, String)]) -> Result<Table, JobError> {
-    let mut with: BTreeMap<String, String> = BTreeMap::from([("connector".into(), "filesystem".into()), ("path".into(), to.into())]);
-    let extension = Path::new(to).extension().map(|e| e.to_string_lossy().into_owned());
-    let format = match extension.as_deref() {
-        Some("json" | "jsonl" | "ndjson") => "json",
-        Some("parquet") => "parquet",
-        _ => "csv",
-    };
-    with.insert("format".into(), format.into());
-    for (key, value) in options {
-        match key.as_str() {
-            "format" => drop(with.insert("format".into(), value.to_lowercase())),
-            "header" => drop(with.insert("csv.header".into(), value.to_lowercase())),
-            "delimiter" | "delim" | "sep" => drop(with.insert("csv.field-delimiter".into(), value.clone())),
-            "compression" => drop(with.insert("compression".into(), value.to_lowercase())),
-            other => drop(with.insert(other.into(), value.clone())),
-        }
-    }
-    let columns = physical_columns(plan);
-    Ok(Table { name: to.to_string(), columns, watermark: None, primary_key: Vec::new(), options: with })
+/// The insert that `COPY … TO 'path'` is.
+fn copy_insert(plan: LogicalPlan, to: &str, options: &[(String, String)], span: Span) -> Result<InsertPlan, JobError> {
+    let wrong = |message: String| JobError::from(SqlError::at(span, message));
+    let target = copy::target(to, options).map_err(wrong)?;
+    copy::check_free(&target, "the option OVERWRITE").map_err(wrong)?;
+    let table =
+        Table { name: to.to_string(), columns: physical_columns(&plan), watermark: None, primary_key: Vec::new(), options: target.options };
+    Ok(InsertPlan { table: Arc::new(table), plan, span, on_conflict: None, overwrite: target.overwrite })
 }
 
 /// Shows an error in its text, as for a terminal.

@@ -4,6 +4,7 @@
 //! [`dialect`] teaches sqlparser what Flink writes differently, [`types`] maps column types, and
 //! [`diagnostic`] makes errors that point at the text. Planning lives here too: a [`Session`] holds
 //! the catalog and turns statements into an [`Outcome`], by way of `query` (queries and expressions).
+//! Both go over sqlparser's trees with `walk`.
 //! What does not live here: operators, connectors, or anything that reads a file.
 
 pub mod ast;
@@ -13,7 +14,8 @@ pub mod parse;
 mod query;
 pub mod session;
 pub mod types;
+mod walk;
 
 pub use diagnostic::{LineIndex, Span, SqlError};
 pub use parse::{parse_script, window_call};
-pub use session::{Described, FileResolver, InsertPlan, LookupResolver, Outcome, Session};
+pub use session::{Described, FileRequest, FileResolver, InsertPlan, LookupResolver, Outcome, Session};

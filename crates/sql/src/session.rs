@@ -22,9 +22,27 @@ use crate::query::{Planner, config, create, insert, process, show};
 /// The setting that says in which time zone TIMESTAMP_LTZ is shown and read.
 pub const LOCAL_TIME_ZONE: &str = "table.local-time-zone";
 
-/// Makes a table of a file that a query names: gets the text between the quotes, may read the file to
-/// find its columns. The error is one sentence without full stop.
-pub type FileResolver = Arc<dyn Fn(&str) -> Result<Table, String> + Send + Sync>;
+/// Files that a query names: `'logs/*.csv'`, or `read_csv('logs/*.csv', filename = true)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileRequest {
+    /// Paths, directories, globs, URLs; one if the query names it in quotes.
+    pub paths: Vec<String>,
+    /// The format that the function's name says.
+    pub format: Option<String>,
+    /// What stands in the call beside the paths, names in lower case.
+    pub options: BTreeMap<String, String>,
+}
+
+impl FileRequest {
+    /// A path in quotes.
+    pub fn path(path: impl Into<String>) -> Self {
+        FileRequest { paths: vec![path.into()], ..FileRequest::default() }
+    }
+}
+
+/// Makes a table of files that a query names; may read them to find their columns. Several tables are read as
+/// one, their columns put together by name. The error is one sentence without full stop.
+pub type FileResolver = Arc<dyn Fn(&FileRequest) -> Result<Vec<Table>, String> + Send + Sync>;
 
 /// Says whether a table can be looked up (`FOR SYSTEM_TIME AS OF` a processing time). The error is one
 /// sentence without full stop.
@@ -216,6 +234,15 @@ impl Session {
         let mut names: Vec<&str> = self.catalog.names().collect();
         names.sort_unstable();
         names.into_iter().filter_map(|n| self.table(n)).collect()
+    }
+
+    /// All tables and views, by name, with their columns.
+    pub fn relations(&self) -> Vec<(String, Vec<String>)> {
+        let columns = |relation: &Relation| match relation {
+            Relation::Table { table, .. } => table.columns.iter().map(|c| c.name.clone()).collect(),
+            Relation::View(view) => view.plan.schema().fields().iter().map(|f| f.name().clone()).collect(),
+        };
+        self.catalog.names().filter_map(|name| Some((name.to_string(), columns(self.catalog.get(name)?)))).collect()
     }
 
     /// The views that are not `TEMPORARY`, by name, with plans whose columns have the types of stored

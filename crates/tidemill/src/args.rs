@@ -1,5 +1,6 @@
 //! The commands and their options.
 
+#[cfg(feature = "network")]
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -21,16 +22,26 @@ pub enum Command {
     Run(RunArgs),
     /// Ask files and tables directly: `tidemill sql "SELECT … FROM 'logs/*.csv'"`.
     Sql(SqlArgs),
+    /// Copy files to another place, format or division: checked, and gone on with after a kill.
+    Copy(CopyArgs),
+    /// Show what files hold: columns, rows, row groups, compression, how much the page cache has of them.
+    Describe(DescribeArgs),
+    /// Show how much of files the system's page cache holds.
+    Cache(CacheArgs),
     /// Show how a job would run: plans, operators, state, options that Flink lacks.
     Explain(RunArgs),
     /// Keep jobs running, and let other processes publish to and subscribe from their streams.
+    #[cfg(feature = "network")]
     Serve(ServeArgs),
     /// Publish what any connector reads into a stream of a server, or write a stream's rows by any
     /// connector; exactly once, by the options that tables have.
+    #[cfg(feature = "network")]
     Adapter(AdapterArgs),
     /// Publish files, or standard input, into a stream of a server.
+    #[cfg(feature = "network")]
     Publish(PublishArgs),
     /// Print the rows of a server's stream as they come.
+    #[cfg(feature = "network")]
     Subscribe(SubscribeArgs),
     /// Run a job over every combination of some settings, or every job of a directory, and compare.
     Bench(BenchArgs),
@@ -74,6 +85,7 @@ pub struct RunArgs {
     pub quiet: bool,
 }
 
+#[cfg(feature = "network")]
 #[derive(Args)]
 pub struct ServeArgs {
     /// Job files to add; a file's name is its job's. A job of that name gets the new text and keeps its
@@ -122,6 +134,7 @@ pub struct ServeArgs {
 }
 
 /// How a server is reached.
+#[cfg(feature = "network")]
 #[derive(Args, Clone)]
 pub struct RemoteArgs {
     /// The token that the server asks for; by default what TIDEMILL_TOKEN holds.
@@ -135,6 +148,7 @@ pub struct RemoteArgs {
     pub reconnect: Option<u32>,
 }
 
+#[cfg(feature = "network")]
 #[derive(Args)]
 pub struct AdapterArgs {
     /// What is read: a table's options, such as connector=filesystem,path=x.csv,format=csv (values with
@@ -169,6 +183,7 @@ pub struct AdapterArgs {
     pub remote: RemoteArgs,
 }
 
+#[cfg(feature = "network")]
 #[derive(Args)]
 pub struct PublishArgs {
     /// The stream: flight://HOST:PORT/STREAM, or flight+tls:// for an encrypted connection.
@@ -203,6 +218,7 @@ pub struct PublishArgs {
 }
 
 /// What `tidemill publish` reads.
+#[cfg(feature = "network")]
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Input {
     /// Comma-separated values.
@@ -211,6 +227,7 @@ pub enum Input {
     Json,
 }
 
+#[cfg(feature = "network")]
 #[derive(Args)]
 pub struct SubscribeArgs {
     /// The stream: flight://HOST:PORT/STREAM, or flight+tls:// for an encrypted connection.
@@ -241,7 +258,7 @@ pub struct SubscribeArgs {
 
 #[derive(Args)]
 pub struct SqlArgs {
-    /// Statements; without them they are read from standard input.
+    /// Statements; without them they are read from standard input, or asked for if that is a terminal.
     pub sql: Option<String>,
     /// A setting; may be given often.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -249,6 +266,111 @@ pub struct SqlArgs {
     /// How rows are shown.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
+}
+
+/// How many files are worked on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtOnce {
+    /// As many as pay.
+    Auto,
+    /// So many.
+    Fixed(usize),
+}
+
+impl std::str::FromStr for AtOnce {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<usize>() {
+            _ if text == "auto" => Ok(AtOnce::Auto),
+            Ok(n) if (1..=PARALLELISM_MAX).contains(&n) => Ok(AtOnce::Fixed(n)),
+            _ => Err(format!("expected auto or a number from 1 to {PARALLELISM_MAX}")),
+        }
+    }
+}
+
+/// How a copy is compared with what was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Verify {
+    /// What was written is read again: the number of rows and a checksum of all values.
+    Full,
+    /// What was written is counted.
+    Rows,
+    /// Not at all.
+    #[value(name = "none")]
+    Off,
+}
+
+#[derive(Args)]
+pub struct CopyArgs {
+    /// Files, directories, globs, archives or URLs, and last where they go: a file if its name has the extension
+    /// of a format (.csv, .json, .parquet, .avro, with .gz, .zst, … behind it), else a directory.
+    #[arg(required = true, num_args = 2.., value_name = "FROM… TO")]
+    pub paths: Vec<String>,
+    /// Only rows for which this SQL condition is true.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
+    /// What is written: columns and expressions as behind SELECT; all columns by default.
+    #[arg(long, value_name = "A, B + 1 AS C, …")]
+    pub select: Option<String>,
+    /// Divide rows among directories by the values of these columns: year=2024/month=1/….
+    #[arg(long, value_name = "A,B,…")]
+    pub partition_by: Option<String>,
+    /// Sort the rows of each file that is written, as behind ORDER BY. They are held in memory for it.
+    #[arg(long, value_name = "A, B DESC, …")]
+    pub sort_by: Option<String>,
+    /// Write so many files into a directory; by default one for each that is read.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub files: Option<usize>,
+    /// How many files are read at once; auto begins with the processors and finds out whether more pay.
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub parallel: AtOnce,
+    /// Go on with a copy that was killed or failed; begins one if there is none.
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace what is there, at the end and in one step; an unfinished copy is thrown away unless --resume is
+    /// given, too.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Files have different columns: put them together by name, what a file lacks is NULL.
+    #[arg(long)]
+    pub union_by_name: bool,
+    /// How files are read, as in read_csv(…): header=false, delim=';', filename=true, csv.null-literal=NA; may be
+    /// given often.
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub read: Vec<String>,
+    /// How they are written, as in COPY … TO: format=parquet, compression=zstd, header=false; may be given often.
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub write: Vec<String>,
+    /// How the copy is compared with what was copied. Full reads what was written once more.
+    #[arg(long, value_enum, default_value_t = Verify::Full)]
+    pub verify: Verify,
+    /// No bars and no summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct DescribeArgs {
+    /// Files, directories, globs or archives.
+    #[arg(required = true)]
+    pub paths: Vec<String>,
+    /// A JSON object a file and line.
+    #[arg(long)]
+    pub json: bool,
+    /// How files are read, as in read_csv(…); may be given often.
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub read: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct CacheArgs {
+    /// Files, directories or globs.
+    #[arg(required = true)]
+    pub paths: Vec<String>,
+    /// A JSON object a file and line.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How rows are shown.

@@ -1,15 +1,22 @@
 //! The command line. The only place that knows exit codes: 0, 1 (the job failed), 2 (bad usage),
 //! 130 (interrupted twice). A reader of standard output that goes away ends the process by SIGPIPE.
 
+#[cfg(feature = "network")]
 mod adapter;
 mod args;
 mod bench;
+mod cache;
+mod copy;
 mod define;
+mod describe;
 mod files;
 mod function;
+mod prompt;
 mod run;
+#[cfg(feature = "network")]
 mod serve;
 mod show;
+#[cfg(feature = "network")]
 mod subscribe;
 
 use std::io::Write;
@@ -29,26 +36,45 @@ fn notice(text: &str) {
 
 fn main() -> ExitCode {
     tidemill_hub::register();
-    tidemill_remote::register();
-    tidemill_remote::notices(notice);
     tidemill_runtime::process::notices(notice);
+    #[cfg(feature = "network")]
+    {
+        tidemill_remote::register();
+        tidemill_remote::notices(notice);
+    }
     #[cfg(feature = "kafka")]
     {
         tidemill_kafka::register();
         tidemill_kafka::notices(notice);
     }
+    #[cfg(feature = "databases")]
+    {
+        tidemill_database::register();
+        tidemill_database::notices(notice);
+    }
     let cli = Cli::parse();
     // A server outlives those who read its log.
-    if !matches!(cli.command, Command::Serve(_)) {
+    #[cfg(feature = "network")]
+    let serves = matches!(cli.command, Command::Serve(_));
+    #[cfg(not(feature = "network"))]
+    let serves = false;
+    if !serves {
         end_with_the_reader();
     }
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Sql(args) => run::sql(&args),
+        Command::Copy(args) => copy::copy(&args),
+        Command::Describe(args) => describe::describe(&args),
+        Command::Cache(args) => cache::cache(&args),
         Command::Explain(args) => run::explain(&args),
+        #[cfg(feature = "network")]
         Command::Serve(args) => serve::serve(&args),
+        #[cfg(feature = "network")]
         Command::Adapter(args) => adapter::adapter(&args),
+        #[cfg(feature = "network")]
         Command::Publish(args) => adapter::publish(&args),
+        #[cfg(feature = "network")]
         Command::Subscribe(args) => subscribe::subscribe(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Function { name } => function::function(&name),

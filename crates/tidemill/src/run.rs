@@ -10,7 +10,7 @@ use tidemill_runtime::{JobError, JobOptions, Stop, batch::BatchRunner};
 
 use crate::args::{Output, RunArgs, SqlArgs};
 use crate::show::{self, Live};
-use crate::{Failure, define, files};
+use crate::{Failure, define, files, prompt};
 
 /// `KEY=VALUE`.
 pub fn pair(text: &str, option: &str) -> Result<(String, String), Failure> {
@@ -54,7 +54,8 @@ fn script(args: &RunArgs) -> Result<Script, Failure> {
     Ok(script)
 }
 
-fn failure(error: &JobError, file: &str, text: &str) -> Failure {
+/// The end of the process that an error of a job is; errors of SQL point at the text.
+pub fn failure(error: &JobError, file: &str, text: &str) -> Failure {
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let code = if matches!(error, JobError::Failed(_)) { 1 } else { 2 };
     Failure { message: render(error, file, text, color), code }
@@ -151,9 +152,23 @@ pub fn explain(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The session of `tidemill sql`.
+pub fn session(text: &str, args: &SqlArgs) -> Result<Script, Failure> {
+    let mut map = BTreeMap::new();
+    for setting in &args.set {
+        let (key, value) = pair(setting, "--set")?;
+        map.insert(key, value);
+    }
+    map.insert("execution.runtime-mode".into(), "batch".into());
+    let mut script = Script::new("sql", text, map);
+    script.resolve_files(Arc::new(files::resolve));
+    Ok(script)
+}
+
 pub fn sql(args: &SqlArgs) -> Result<(), Failure> {
     let text = match &args.sql {
         Some(sql) => sql.clone(),
+        None if std::io::stdin().is_terminal() => return prompt::prompt(args),
         None => {
             let mut text = String::new();
             std::io::stdin()
@@ -162,14 +177,7 @@ pub fn sql(args: &SqlArgs) -> Result<(), Failure> {
             text
         }
     };
-    let mut map = BTreeMap::new();
-    for setting in &args.set {
-        let (key, value) = pair(setting, "--set")?;
-        map.insert(key, value);
-    }
-    map.insert("execution.runtime-mode".into(), "batch".into());
-    let mut script = Script::new("sql", text.clone(), map);
-    script.resolve_files(Arc::new(files::resolve));
+    let mut script = session(&text, args)?;
     let fail = |e: JobError| failure(&e, "query", &text);
     let stop = stop_on_signals()?;
     for step in script.steps().map_err(fail)? {

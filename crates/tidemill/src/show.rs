@@ -8,10 +8,10 @@ use tidemill_block::Block;
 use tidemill_format::options::RawOptions;
 use tidemill_format::text::TextFormat;
 use tidemill_plan::message;
-use tidemill_runtime::JobError;
 use tidemill_runtime::batch::BatchRunner;
 use tidemill_runtime::job::ProgressReport;
 use tidemill_runtime::metrics::Summary;
+use tidemill_runtime::{JobError, LogicalPlan, Stop};
 
 use crate::args::Output;
 
@@ -82,11 +82,13 @@ pub fn count(n: u64) -> String {
     }
 }
 
-fn bytes(n: u64) -> String {
+/// 12,345,678 bytes as `11.8 MB`.
+pub fn bytes(n: u64) -> String {
     match n {
         0..=9_999 => format!("{n} B"),
         10_000..=9_999_999 => format!("{:.0} KB", n as f64 / 1024.0),
-        _ => format!("{:.1} MB", n as f64 / 1_048_576.0),
+        10_000_000..=9_999_999_999 => format!("{:.1} MB", n as f64 / 1_048_576.0),
+        _ => format!("{:.1} GB", n as f64 / (1u64 << 30) as f64),
     }
 }
 
@@ -143,6 +145,12 @@ pub fn summary(summary: &Summary, resumable: bool) {
         summary.sys_s,
         bytes(summary.peak_memory_bytes)
     );
+    let read = summary.read;
+    if (read.cache, read.disk, read.network) != (0, 0, 0) {
+        let some = |n: u64| if n == 0 { "0".to_string() } else { bytes(n) };
+        let (cache, disk, network) = (some(read.cache), some(read.disk), some(read.network));
+        out += &format!("  read: {cache} from the cache, {disk} from disk, {network} from the network\n");
+    }
     let l = summary.latency_ms;
     if l.max > 0.0 {
         out += &format!(
@@ -160,14 +168,20 @@ pub fn summary(summary: &Summary, resumable: bool) {
 const TABLE_ROWS_MAX: usize = 10_000;
 
 /// Runs a query and shows its rows.
-pub fn rows(runner: &BatchRunner, plan: &tidemill_runtime::LogicalPlan, output: Output) -> Result<(), JobError> {
-    let stdout = std::io::stdout();
+pub fn rows(runner: &BatchRunner, plan: &LogicalPlan, output: Output) -> Result<(), JobError> {
+    rows_to(&mut std::io::stdout().lock(), runner, plan, output, &Stop::default())
+}
+
+/// Runs a query and writes its rows as people or programs read them, until it is stopped.
+pub fn rows_to(out: &mut dyn Write, runner: &BatchRunner, plan: &LogicalPlan, output: Output, stop: &Stop) -> Result<(), JobError> {
+    let stopped = || if stop.requested() { Err(JobError::failed("stopped")) } else { Ok(()) };
     let broken = |e: std::io::Error| JobError::Failed(format!("writing to standard output: {e}"));
     match output {
         Output::Table => {
             let mut batches: Vec<RecordBatch> = Vec::new();
             let (mut kept, mut all) = (0, 0);
             runner.query(plan, |batch| {
+                stopped()?;
                 all += batch.num_rows();
                 let take = batch.num_rows().min(TABLE_ROWS_MAX - kept);
                 kept += take;
@@ -177,7 +191,6 @@ pub fn rows(runner: &BatchRunner, plan: &tidemill_runtime::LogicalPlan, output: 
                 Ok(())
             })?;
             let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
-            let mut out = stdout.lock();
             out.write_all(table(&names, &batches)?.as_bytes()).map_err(broken)?;
             if all > kept {
                 writeln!(out, "… {} rows in all, {kept} shown", count(all as u64)).map_err(broken)?;
@@ -194,8 +207,8 @@ pub fn rows(runner: &BatchRunner, plan: &tidemill_runtime::LogicalPlan, output: 
             let mut encoder = format.encoder(&schema)?;
             let mut buffer = Vec::new();
             encoder.begin(&mut buffer);
-            let mut out = stdout.lock();
             runner.query(plan, |batch| {
+                stopped()?;
                 encoder.encode(&Block::inserts(batch, 0), &mut buffer)?;
                 out.write_all(&buffer).map_err(broken)?;
                 buffer.clear();
@@ -223,7 +236,20 @@ fn table(names: &[String], batches: &[RecordBatch]) -> Result<String, JobError> 
             cells.push(columns.iter().map(|c| c.value(row).to_string()).collect());
         }
     }
-    let widths: Vec<usize> = (0..names.len()).map(|c| cells.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+    Ok(aligned(&cells, &right))
+}
+
+/// Cells below their heads, in columns as wide as their widest cell; `right` says which are aligned to the right.
+pub fn columns(heads: &[&str], rows: &[Vec<String>], right: &[bool]) -> String {
+    let mut cells: Vec<Vec<String>> = vec![heads.iter().map(|head| head.to_string()).collect()];
+    cells.extend(rows.iter().cloned());
+    aligned(&cells, right)
+}
+
+/// Rows of cells, the first of them the heads.
+fn aligned(cells: &[Vec<String>], right: &[bool]) -> String {
+    let width = |c: usize| cells.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..cells[0].len()).map(width).collect();
     let mut out = String::new();
     for (number, row) in cells.iter().enumerate() {
         for (i, cell) in row.iter().enumerate() {
@@ -238,5 +264,5 @@ fn table(names: &[String], batches: &[RecordBatch]) -> Result<String, JobError> 
             out.push('\n');
         }
     }
-    Ok(out)
+    out
 }

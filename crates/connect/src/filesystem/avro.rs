@@ -1,18 +1,17 @@
 //! Reads an Avro file. Decoding is the format's; here are positions and block sizes.
 
-use std::fs;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_block::clock;
 use tidemill_format::avro::AvroFileReader;
 
-use super::metadata::Constants;
-use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split};
-
-/// Rows decoded at once; blocks asked for smaller are slices of such a batch.
-const BATCH_ROWS: usize = 8192;
+use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
+use super::cache::{Care, Tracked};
+use super::directory::Place;
+use super::metadata::{Constants, FileInfo};
+use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
 
 /// Where an Avro split stands.
 #[derive(Serialize, Deserialize)]
@@ -25,7 +24,14 @@ struct Position {
 ///
 /// # Errors
 /// The file cannot be read, or lacks a NOT NULL column.
-pub(super) fn open(path: &str, split: &Split, request: &ReadRequest) -> Result<Box<dyn Reader>, ConnectError> {
+pub(super) fn open(
+    place: &Place,
+    info: &FileInfo,
+    care: Care,
+    split: &Split,
+    (request, waker): (&ReadRequest, Waker),
+    path: &str,
+) -> Result<Box<dyn Reader>, ConnectError> {
     let next = match &split.position {
         None => 0,
         Some(position) => {
@@ -38,16 +44,33 @@ pub(super) fn open(path: &str, split: &Split, request: &ReadRequest) -> Result<B
             Position::deserialize(position).map_err(wrong)?.row
         }
     };
-    let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-    let file = AvroFileReader::open(Path::new(path), &request.physical, &request.projection, next, BATCH_ROWS)?;
-    let constants = Constants::new(request, path, &meta)?;
-    Ok(Box::new(AvroReader { file, next, bytes: meta.len(), decoded: None, constants }))
+    let input = || -> std::io::Result<Box<dyn Read + Send>> {
+        Ok(match place {
+            Place::Local => Box::new(Tracked::new(File::open(path)?, info.size, 0, None, care)),
+            Place::Remote(store, object) => store.reader(object, 0, None),
+        })
+    };
+    let file = AvroFileReader::of(path, input, &request.physical, &request.projection, next, BATCH_ROWS)?;
+    let constants = Constants::of(request, info)?;
+    let decode = Box::new(Whole(file));
+    let batches = match place {
+        Place::Local => Batches::Here(decode),
+        Place::Remote(..) => Batches::thread(path, decode, waker)?,
+    };
+    Ok(Box::new(AvroReader { batches, next, bytes: info.size, decoded: None, constants }))
 }
 
-/// Reads one Avro split. Decoding happens where it is polled: it is compute, and blocks come from the
-/// system's read-ahead.
+struct Whole(AvroFileReader);
+
+impl Decode for Whole {
+    fn decode(&mut self) -> Result<Option<RecordBatch>, ConnectError> {
+        Ok(self.0.read()?)
+    }
+}
+
+/// Reads one Avro split.
 struct AvroReader {
-    file: AvroFileReader,
+    batches: Batches,
     /// The number of the next row.
     next: u64,
     /// Bytes of the file that were not told yet. How many rows it has is not known before its end, so all
@@ -62,9 +85,10 @@ impl Reader for AvroReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         let (batch, arrival_ns) = match self.decoded.take() {
             Some(decoded) => decoded,
-            None => match self.file.read()? {
-                Some(batch) => (batch, clock::now_ns()),
-                None => return Ok(Polled::End),
+            None => match self.batches.next()? {
+                Answer::Batch(batch, arrival_ns) => (batch, arrival_ns),
+                Answer::Nothing => return Ok(Polled::Pending),
+                Answer::End => return Ok(Polled::End),
             },
         };
         let take = batch.num_rows().min(rows_max.max(1));

@@ -1,19 +1,20 @@
-//! The bytes of one text file: read in place, or by an I/O thread that decompresses, follows a
-//! growing file and hands chunks over. Knows nothing of records.
+//! The bytes of one text file: read in place, or by an I/O thread that waits for networks, follows a
+//! growing file, walks through archives and hands chunks over. Knows nothing of records.
 //!
-//! A plain file is read in place, when its rows are wanted: the system is asked to fetch what comes next
-//! meanwhile, which a thread could do no better, and rows do not grow old in chunks that were read ahead.
+//! A local file is read, and decompressed, in place, when its rows are wanted: the system is asked to fetch what
+//! comes next meanwhile, which a thread could do no better, and rows do not grow old in chunks that were read
+//! ahead. A thread decompresses only where processors would be idle otherwise.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use tidemill_block::clock;
 use tidemill_format::Decoder;
-use tidemill_format::compression::{self, Compression};
 
+use super::members::{self, Begun, Members};
 use crate::{ConnectError, Waker};
 
 /// Bytes that the I/O thread hands over at once.
@@ -25,9 +26,6 @@ const PIECE_BYTES: usize = 256 << 10;
 /// And at least: a call of the system costs as much as copying some KB. What is read beyond what is wanted
 /// only waits, and counts as arrived.
 const PIECE_BYTES_MIN: usize = 32 << 10;
-/// How far ahead of what is read in place the system is asked to fetch: some ms of a fast disk, and as
-/// much as a distant one gives in the time that it takes to answer.
-const AHEAD_BYTES: u64 = 4 << 20;
 /// Stack of an I/O thread: it holds no buffers and calls nothing deep.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -41,102 +39,166 @@ pub(super) enum Fed {
     End,
 }
 
+/// Opens what is to be read, where it is read: that may wait.
+pub(super) type Opening = Box<dyn FnOnce() -> Result<Box<dyn Read + Send>, ConnectError> + Send>;
+
 /// What is read, and how.
 pub(super) struct Plan {
     /// The path, for messages and to look whether the file is still there.
     pub path: String,
-    /// The file if it was opened already; a pipe is opened by the thread, since that may wait.
-    pub file: Option<File>,
-    /// How the bytes are compressed.
-    pub compression: Compression,
-    /// Uncompressed bytes before the first one wanted.
-    pub skip: u64,
-    /// How often to look for appended bytes at the end of the file; `None` to end there.
-    pub tail: Option<Duration>,
+    /// Gives the content from `at` on.
+    pub open: Opening,
+    /// Where in the content the input begins.
+    pub at: u64,
+    /// The first byte of the content that is wanted; what lies before it is read and passed over.
+    pub from: u64,
+    /// Where the content ends, if it is cut off before its end.
+    pub end: Option<u64>,
+    /// `reading` or `decompressing`, for messages.
+    pub doing: &'static str,
+    /// Whether to wait until a chunk is full; not where bytes come in their own time (pipes).
+    pub whole: bool,
+    /// Whether to look for appended bytes at the end of the file.
+    pub tail: Option<Tail>,
+}
+
+/// How a growing file is followed.
+pub(super) struct Tail {
+    /// How often to look.
+    pub interval: Duration,
+    /// Device and inode of the file.
+    pub identity: (u64, u64),
+}
+
+/// What a thread shall do.
+pub(super) enum Work {
+    /// Read one text.
+    Text(Plan),
+    /// Read member after member of an archive.
+    Members(Members),
+}
+
+impl Work {
+    fn path(&self) -> &str {
+        match self {
+            Work::Text(plan) => &plan.path,
+            Work::Members(members) => &members.path,
+        }
+    }
 }
 
 /// A source of bytes that never makes the caller wait for another process.
 pub(super) enum Feed {
-    /// Reads in place: plain files and ranges of them.
+    /// Reads in place: local files and ranges of them.
     Inline(Inline),
     /// A thread reads, not yet started.
-    Idle(Box<Plan>, Waker),
+    Idle(Box<Work>, Waker),
     /// A thread reads.
     Thread(Thread),
     /// Nothing is left.
     Ended,
 }
 
+/// The answer to a question for the next member of an archive.
+pub(super) enum Next {
+    /// This one begins.
+    Member(Begun),
+    /// Not known at the moment; the waker will be called.
+    Nothing,
+    /// There is none.
+    End,
+}
+
 impl Feed {
-    /// Reads `at..end` of a plain file in place; up to its end if `end` is `None`.
-    pub fn inline(path: String, file: File, at: u64, end: Option<u64>) -> Self {
-        Feed::Inline(Inline { path, file, at, end, advised: at, buffer: Vec::new() })
+    /// Reads in place; nothing is passed over, so `at` and `from` of the plan are the same.
+    pub fn inline(plan: Plan) -> Self {
+        debug_assert!(plan.at == plan.from && plan.tail.is_none(), "what is read in place is there and begins where it is wanted");
+        let Plan { path, open, at, end, doing, .. } = plan;
+        Feed::Inline(Inline { path, open: Some(open), input: None, at, end, doing, buffer: Vec::new() })
     }
 
-    /// Reads on a thread of its own, which begins at the first [`Feed::next`].
-    pub fn thread(plan: Plan, waker: Waker) -> Self {
-        Feed::Idle(Box::new(plan), waker)
+    /// Works on a thread of its own, which begins when it is first asked for something.
+    pub fn thread(work: Work, waker: Waker) -> Self {
+        Feed::Idle(Box::new(work), waker)
     }
 
-    /// Pushes the next bytes into the decoder, about as many as are `wanted` where that is up to us.
+    fn start(&mut self) -> Result<(), ConnectError> {
+        if let Feed::Idle(..) = self
+            && let Feed::Idle(work, waker) = std::mem::replace(self, Feed::Ended)
+        {
+            *self = Feed::Thread(Thread::start(*work, waker)?);
+        }
+        Ok(())
+    }
+
+    /// Pushes the next bytes into the decoder, about as many as are `wanted` where that is up to us. The end of a
+    /// member of an archive is an end; [`Feed::member`] says what comes behind it.
     ///
     /// # Errors
     /// What was being read and why it failed. What came before was handed over.
     pub fn next(&mut self, decoder: &mut dyn Decoder, wanted: usize) -> Result<Fed, ConnectError> {
-        if let Feed::Idle(..) = self
-            && let Feed::Idle(plan, waker) = std::mem::replace(self, Feed::Ended)
-        {
-            *self = Feed::Thread(Thread::start(*plan, waker)?);
-        }
+        self.start()?;
         let fed = match self {
             Feed::Inline(inline) => inline.next(decoder, wanted)?,
             Feed::Thread(thread) => thread.next(decoder)?,
             Feed::Idle(..) | Feed::Ended => Fed::End,
         };
-        if let Fed::End = fed {
+        if let Fed::End = fed
+            && !matches!(self, Feed::Thread(thread) if thread.begun.is_some())
+        {
             // Frees buffers, file and thread at once: a job may have thousands of files open.
             *self = Feed::Ended;
         }
         Ok(fed)
     }
+
+    /// Goes to the next member of an archive; only to be asked at the end of one.
+    ///
+    /// # Errors
+    /// As [`Feed::next`].
+    pub fn member(&mut self) -> Result<Next, ConnectError> {
+        self.start()?;
+        let next = match self {
+            Feed::Thread(thread) => thread.member()?,
+            Feed::Inline(_) | Feed::Idle(..) | Feed::Ended => Next::End,
+        };
+        if let Next::End = next {
+            *self = Feed::Ended;
+        }
+        Ok(next)
+    }
 }
 
-/// Reads a plain file with `pread` on the caller's thread.
+/// Reads on the caller's thread.
 pub(super) struct Inline {
     path: String,
-    file: File,
+    /// Taken when the first bytes are wanted.
+    open: Option<Opening>,
+    input: Option<Box<dyn Read + Send>>,
     at: u64,
     end: Option<u64>,
-    /// What the system was asked to fetch ends here.
-    advised: u64,
+    doing: &'static str,
     buffer: Vec<u8>,
 }
 
 impl Inline {
-    /// Asks the system to fetch what comes next, unless it was asked already.
-    fn advise(&mut self) {
-        if self.advised >= self.at + AHEAD_BYTES / 2 || self.end.is_some_and(|end| self.advised >= end) {
-            return;
-        }
-        let from = self.advised.max(self.at);
-        self.advised = self.at + AHEAD_BYTES;
-        fetch(&self.file, from, self.advised - from);
-    }
-
     fn next(&mut self, decoder: &mut dyn Decoder, wanted: usize) -> Result<Fed, ConnectError> {
         let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.at));
         if left == 0 {
             return Ok(Fed::End);
         }
+        if let Some(open) = self.open.take() {
+            self.input = Some(open()?);
+        }
+        let Some(input) = &mut self.input else { return Ok(Fed::End) };
         let want = left.min(wanted.clamp(PIECE_BYTES_MIN, PIECE_BYTES) as u64) as usize;
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);
         }
-        self.advise();
         let got = loop {
-            match self.file.read_at(&mut self.buffer[..want], self.at) {
+            match input.read(&mut self.buffer[..want]) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|e| ConnectError::io(format!("reading '{}' at byte {}", self.path, self.at), &e))?,
+                other => break other.map_err(|e| failed(self.doing, &self.path, self.at, &e))?,
             }
         };
         if got == 0 {
@@ -154,23 +216,15 @@ impl Inline {
     }
 }
 
-/// Asks the system to fetch so many bytes of a file from here on, without waiting for them.
-#[cfg(target_os = "linux")]
-fn fetch(file: &File, from: u64, bytes: u64) {
-    use std::os::fd::AsRawFd;
-    if let (Ok(from), Ok(bytes)) = (i64::try_from(from), i64::try_from(bytes)) {
-        // SAFETY: the descriptor is open as long as the file, and no memory is passed. It is advice: whether it
-        // is taken does not matter.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), from, bytes, libc::POSIX_FADV_WILLNEED) };
-    }
+/// The error about a text that could not be read on.
+pub(super) fn failed(doing: &str, path: &str, at: u64, e: &io::Error) -> ConnectError {
+    ConnectError::io(format!("{doing} '{path}' at byte {at} of its content"), e)
 }
 
-/// Elsewhere the system's own guess must do.
-#[cfg(not(target_os = "linux"))]
-fn fetch(_file: &File, _from: u64, _bytes: u64) {}
-
 /// What the I/O thread sends.
-enum Message {
+pub(super) enum Message {
+    /// A member of an archive begins.
+    Member(Begun),
     /// A buffer, how much of it counts, and when it was read.
     Chunk(Vec<u8>, usize, u64),
     /// Reading failed; the last message.
@@ -184,22 +238,28 @@ pub(super) struct Thread {
     path: String,
     messages: Receiver<Message>,
     spare: Sender<Vec<u8>>,
+    /// The member that begins behind the one that has ended.
+    begun: Option<Begun>,
     /// Nothing is ever sent: its end tells a sleeping thread that nobody waits for it.
     _alive: Sender<()>,
 }
 
 impl Thread {
-    fn start(plan: Plan, waker: Waker) -> Result<Self, ConnectError> {
+    fn start(work: Work, waker: Waker) -> Result<Self, ConnectError> {
         let (send, messages) = bounded(CHUNKS_MAX);
         let (spare, spares) = bounded(CHUNKS_MAX + 2);
         let (alive, gone) = bounded(0);
-        let path = plan.path.clone();
+        let path = work.path().to_string();
         std::thread::Builder::new()
             .name("file-reader".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let out = Out { send, spares, gone, waker };
-                let last = match pump(plan, &out) {
+                let out = Out { send, spares, gone, waker: WakeAtEnd(waker) };
+                let done = match work {
+                    Work::Text(plan) => pump(plan, &out),
+                    Work::Members(members) => members::pump(members, &out),
+                };
+                let last = match done {
                     Ok(Some(())) => Message::End,
                     Ok(None) => return,
                     Err(e) => Message::Failed(e),
@@ -207,10 +267,13 @@ impl Thread {
                 out.give(last);
             })
             .map_err(|e| ConnectError::io(format!("starting a thread to read '{path}'"), &e))?;
-        Ok(Thread { path, messages, spare, _alive: alive })
+        Ok(Thread { path, messages, spare, begun: None, _alive: alive })
     }
 
     fn next(&mut self, decoder: &mut dyn Decoder) -> Result<Fed, ConnectError> {
+        if self.begun.is_some() {
+            return Ok(Fed::End);
+        }
         match self.messages.try_recv() {
             Ok(Message::Chunk(buffer, length, arrival_ns)) => {
                 decoder.push(&buffer[..length]);
@@ -218,30 +281,62 @@ impl Thread {
                 let _ = self.spare.try_send(buffer);
                 Ok(Fed::Bytes(length, arrival_ns))
             }
+            Ok(Message::Member(begun)) => {
+                self.begun = Some(begun);
+                Ok(Fed::End)
+            }
             Ok(Message::Failed(e)) => Err(e),
             Ok(Message::End) => Ok(Fed::End),
             Err(TryRecvError::Empty) => Ok(Fed::Nothing),
-            Err(TryRecvError::Disconnected) => {
-                Err(ConnectError::new(format!("the thread that reads '{}' ended without saying why", self.path)))
-            }
+            Err(TryRecvError::Disconnected) => Err(self.vanished()),
         }
+    }
+
+    fn member(&mut self) -> Result<Next, ConnectError> {
+        if let Some(begun) = self.begun.take() {
+            return Ok(Next::Member(begun));
+        }
+        match self.messages.try_recv() {
+            Ok(Message::Member(begun)) => Ok(Next::Member(begun)),
+            Ok(Message::Chunk(..)) => unreachable!("bytes come behind the name of their member, and are read to its end"),
+            Ok(Message::Failed(e)) => Err(e),
+            Ok(Message::End) => Ok(Next::End),
+            Err(TryRecvError::Empty) => Ok(Next::Nothing),
+            Err(TryRecvError::Disconnected) => Err(self.vanished()),
+        }
+    }
+
+    #[cold]
+    fn vanished(&self) -> ConnectError {
+        ConnectError::new(format!("the thread that reads '{}' ended without saying why", self.path))
+    }
+}
+
+/// Wakes the reader for a last time when it is dropped. It must go after the channel that the reader looks at: so
+/// a reader learns that a thread has panicked, which sends nothing.
+pub(super) struct WakeAtEnd(pub Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }
 
 /// The thread's side of the channels.
-struct Out {
+pub(super) struct Out {
     send: Sender<Message>,
     spares: Receiver<Vec<u8>>,
     gone: Receiver<()>,
-    waker: Waker,
+    /// Behind `send`: fields are dropped in this order.
+    waker: WakeAtEnd,
 }
 
 impl Out {
     /// Hands a message over, waiting for room; false if nobody wants it any more.
-    fn give(&self, message: Message) -> bool {
+    pub fn give(&self, message: Message) -> bool {
         let taken = self.send.send(message).is_ok();
         if taken {
-            self.waker.wake();
+            self.waker.0.wake();
         }
         taken
     }
@@ -256,34 +351,34 @@ impl Out {
     }
 }
 
-/// Reads the file to its end; `None` if the reader went away before.
+/// Reads the text to its end; `None` if the reader went away before.
 fn pump(plan: Plan, out: &Out) -> Result<Option<()>, ConnectError> {
-    let Plan { path, file, compression, skip, tail } = plan;
-    let mut file = match file {
-        Some(file) => file,
-        None => File::open(&path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?,
-    };
-    let meta = file.metadata().map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-    let (regular, plain) = (meta.is_file(), compression == Compression::None);
-    let seekable = regular && plain;
-    let identity = (meta.dev(), meta.ino());
-    let tail = tail.filter(|_| seekable);
-    if seekable && skip > 0 {
-        file.seek(SeekFrom::Start(skip)).map_err(|e| ConnectError::io(format!("seeking to byte {skip} of '{path}'"), &e))?;
+    let Plan { path, open, at, from, doing, whole, tail, .. } = plan;
+    let mut input = open()?;
+    let mut at = at;
+    if at < from {
+        if !discard(&mut input, at, from, &path, out)? {
+            return Ok(None);
+        }
+        at = from;
     }
-    let mut input = compression::reader(Box::new(file), compression).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
-    let mut at = 0;
-    if seekable {
-        at = skip;
-    } else if skip > 0 {
-        at = discard(&mut input, skip, &path, out)?;
-        if at < skip {
+    loop {
+        let Some(end) = copy(&mut input, at, doing, &path, whole, out)? else { return Ok(None) };
+        at = end;
+        let Some(tail) = &tail else { return Ok(Some(())) };
+        check_tailed(&path, tail.identity, at)?;
+        if !out.sleep(tail.interval) {
             return Ok(None);
         }
     }
+}
+
+/// Hands the input over to its end, whose place in the content it returns; `None` if the reader went away.
+pub(super) fn copy(input: &mut dyn Read, from: u64, doing: &str, path: &str, whole: bool, out: &Out) -> Result<Option<u64>, ConnectError> {
+    let mut at = from;
     loop {
         let mut buffer = out.buffer();
-        let (filled, failure) = fill(&mut input, &mut buffer, regular);
+        let (filled, failure) = fill(input, &mut buffer, whole);
         if filled > 0 {
             at += filled as u64;
             if !out.give(Message::Chunk(buffer, filled, clock::now_ns())) {
@@ -291,15 +386,10 @@ fn pump(plan: Plan, out: &Out) -> Result<Option<()>, ConnectError> {
             }
         }
         if let Some(e) = failure {
-            let what = if plain { "reading" } else { "decompressing" };
-            return Err(ConnectError::io(format!("{what} '{path}' at byte {at} of its content"), &e));
+            return Err(failed(doing, path, at, &e));
         }
         if filled == 0 {
-            let Some(interval) = tail else { return Ok(Some(())) };
-            check_tailed(&path, identity, at)?;
-            if !out.sleep(interval) {
-                return Ok(None);
-            }
+            return Ok(Some(at));
         }
     }
 }
@@ -322,28 +412,27 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8], whole: bool) -> (usize, Option<
     (filled, None)
 }
 
-/// Reads past the first `skip` bytes; fewer are returned only if the reader went away.
-fn discard(input: &mut dyn Read, skip: u64, path: &str, out: &Out) -> Result<u64, ConnectError> {
+/// Reads past the bytes from `at` up to `from`; false if the reader went away before.
+pub(super) fn discard(input: &mut dyn Read, mut at: u64, from: u64, path: &str, out: &Out) -> Result<bool, ConnectError> {
     let mut buffer = out.buffer();
-    let mut at = 0;
-    while at < skip {
-        let want = buffer.len().min((skip - at) as usize);
+    while at < from {
+        let want = buffer.len().min((from - at) as usize);
         let (filled, failure) = fill(input, &mut buffer[..want], true);
         at += filled as u64;
         if let Some(e) = failure {
             return Err(ConnectError::io(
-                format!("reading '{path}' at byte {at} of its content, on the way to byte {skip} where the job continues"),
+                format!("reading '{path}' at byte {at} of its content, on the way to byte {from} where the job continues"),
                 &e,
             ));
         }
         if filled == 0 {
-            return Err(shorter(path, at, skip));
+            return Err(shorter(path, at, from));
         }
         if matches!(out.gone.try_recv(), Err(TryRecvError::Disconnected)) {
-            return Ok(0);
+            return Ok(false);
         }
     }
-    Ok(at)
+    Ok(true)
 }
 
 /// The error about a file that ends before the position at which reading shall continue.

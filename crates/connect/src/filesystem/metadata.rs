@@ -6,10 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, UInt32Array};
-use arrow::compute::{cast, take};
+use arrow::compute::{CastOptions, cast, cast_with_options, take};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
+use super::partition;
 use crate::{ConnectError, ReadRequest};
+
+/// What the keys of columns that stand in the names of directories begin with.
+const PARTITION: &str = "partition.";
 
 /// The keys and types of the columns.
 pub(super) fn columns() -> Vec<(&'static str, DataType)> {
@@ -18,7 +22,37 @@ pub(super) fn columns() -> Vec<(&'static str, DataType)> {
         ("file.name", DataType::Utf8),
         ("file.size", DataType::Int64),
         ("file.modification-time", DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))),
+        // `partition.year`: what the directory `year=2024` in the file's path says.
+        ("partition.*", DataType::Utf8),
     ]
+}
+
+/// What the columns say of one file.
+#[derive(Clone, Debug)]
+pub(super) struct FileInfo {
+    /// An absolute path, an address, or either with `//` and the name of an archive's member.
+    pub path: String,
+    /// Length as it lies there; of a member unpacked, 0 if it is not known before it is read.
+    pub size: u64,
+    /// When it was changed last, ms since 1970.
+    pub modified_ms: i64,
+}
+
+impl FileInfo {
+    /// Of the local file at `path`.
+    ///
+    /// # Errors
+    /// The current directory, which a relative path needs, is gone.
+    pub fn local(path: &str, meta: &Metadata) -> Result<Self, ConnectError> {
+        let absolute = std::path::absolute(path).map_err(|e| ConnectError::io(format!("finding the absolute path of '{path}'"), &e))?;
+        let modified_ms = meta.mtime().saturating_mul(1000).saturating_add(meta.mtime_nsec() / 1_000_000);
+        Ok(FileInfo { path: absolute.to_string_lossy().into_owned(), size: meta.len(), modified_ms })
+    }
+
+    /// Of a member of the archive that this is.
+    pub fn member(&self, name: &str, size: u64) -> Self {
+        FileInfo { path: format!("{}//{name}", self.path), size, modified_ms: self.modified_ms }
+    }
 }
 
 /// The metadata columns that a request wants of one file.
@@ -31,26 +65,28 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    /// The values for the file at `path`.
+    /// The values for a file, wherever it lies.
     ///
     /// # Errors
     /// A key that files do not have, a type that the value cannot be turned into.
-    pub fn new(request: &ReadRequest, path: &str, meta: &Metadata) -> Result<Self, ConnectError> {
+    pub fn of(request: &ReadRequest, info: &FileInfo) -> Result<Self, ConnectError> {
+        let path = info.path.as_str();
         let mut values = Vec::with_capacity(request.metadata.len());
         for (key, field) in &request.metadata {
             let value: ArrayRef = match key.as_str() {
-                "file.path" => {
-                    let absolute =
-                        std::path::absolute(path).map_err(|e| ConnectError::io(format!("finding the absolute path of '{path}'"), &e))?;
-                    Arc::new(StringArray::from(vec![absolute.to_string_lossy().as_ref()]))
-                }
+                "file.path" => Arc::new(StringArray::from(vec![path])),
                 "file.name" => {
-                    Arc::new(StringArray::from(vec![Path::new(path).file_name().unwrap_or_default().to_string_lossy().as_ref()]))
+                    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+                    Arc::new(StringArray::from(vec![name.as_ref()]))
                 }
-                "file.size" => Arc::new(Int64Array::from(vec![meta.len() as i64])),
-                "file.modification-time" => {
-                    let ms = meta.mtime().saturating_mul(1000).saturating_add(meta.mtime_nsec() / 1_000_000);
-                    Arc::new(TimestampMillisecondArray::from(vec![ms]).with_timezone("UTC"))
+                "file.size" => Arc::new(Int64Array::from(vec![info.size as i64])),
+                "file.modification-time" => Arc::new(TimestampMillisecondArray::from(vec![info.modified_ms]).with_timezone("UTC")),
+                key if key.starts_with(PARTITION) => {
+                    let text: ArrayRef = Arc::new(StringArray::from(vec![partition::value(path, &key[PARTITION.len()..])]));
+                    // A value of another type than declared must not become NULL in silence.
+                    let strict = CastOptions { safe: false, ..CastOptions::default() };
+                    cast_with_options(&text, field.data_type(), &strict)
+                        .map_err(|e| ConnectError::new(format!("metadata column '{key}' of '{path}': {e}")))?
                 }
                 other => {
                     let known: Vec<_> = columns().into_iter().map(|(key, _)| key).collect();

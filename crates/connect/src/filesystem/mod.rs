@@ -1,16 +1,32 @@
 //! The `filesystem` connector: files, directories and globs as tables, in any format.
 //!
-//! [`path`] finds files, [`source`] makes splits of them, [`ranges`] cuts large ones, [`feed`] and
-//! [`reader`] read text, [`parquet`] and [`avro`] read what their names say; [`sink`] commits part files, [`writer`] writes
-//! them. What does not live here: other file systems than the local one.
+//! [`path`] and [`listing`] find files, members of archives and objects; [`source`] makes splits of them, [`ranges`] cuts
+//! large ones, [`queue`] puts them in order. [`feed`] and [`reader`] read text, [`directory`] and [`members`] archives,
+//! [`parquet`] (bytes: [`columns`]), [`avro`] and [`sas`] what their names say, [`batches`] on which thread; [`cache`] and [`page`]
+//! deal with the page cache; [`sample`] tells what columns a file has. [`sink`] commits part files, [`bucket`] those in
+//! buckets, [`writer`] writes them, [`partition`] divides them among directories. What does not live here: how
+//! object stores are spoken to.
 
 mod avro;
+mod batches;
+mod bucket;
+pub mod cache;
+mod columns;
+mod directory;
 mod feed;
+mod listing;
+mod members;
 mod metadata;
+mod page;
 mod parquet;
+pub mod partition;
 mod path;
+mod queue;
 mod ranges;
 mod reader;
+pub mod rename;
+pub mod sample;
+pub mod sas;
 mod sink;
 mod source;
 mod writer;
@@ -18,17 +34,22 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use tidemill_format::FormatError;
 use tidemill_format::avro::{AvroFileOptions, AvroFileWriter};
 use tidemill_format::compression::Compression;
-use tidemill_format::options::{ByteSize, OptionSet, RawOptions, one_of};
+use tidemill_format::options::{ByteSize, OptionSet, OptionSpec, RawOptions, one_of};
 use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
 use tidemill_format::text::{self, TextFormat};
+use tidemill_store::{StoreOptions, is_remote};
 
+use self::bucket::Bucket;
+use self::cache::PageCache;
+use self::path::Location;
+use self::sas::SasFormat;
 use self::sink::{FileSink, Rolling};
 use self::source::FileSource;
 use crate::lookup::full::FullTable;
@@ -40,31 +61,42 @@ pub static CONNECTOR: Connector = Connector {
     name: "filesystem",
     help: "Reads files, directories and globs, bounded or as they grow; writes directories of part files, exactly once. Looked up, \
            files are read whole and kept in memory.",
-    specs: FilesystemOptions::specs,
+    specs,
     takes_format: true,
     source: Some(make_source),
     sink: Some(make_sink),
     lookup: Some(make_lookup),
 };
 
+/// The connector's own options, and those of the stores that it reaches.
+fn specs() -> Vec<OptionSpec> {
+    [FilesystemOptions::specs(), StoreOptions::specs()].concat()
+}
+
 tidemill_format::options! {
     /// Options of the `filesystem` connector.
     pub struct FilesystemOptions {
-        /// A local path or `file:` URI. To read: a file, a directory (all files in it and below whose
-        /// names do not begin with `.` or `_`) or a glob such as `/data/*.csv`. To write: a directory,
-        /// created if missing, used by one job at a time.
+        /// A local path, a `file:` URI or an address (`gs:`, `s3:`, `az:`, `http:`, `https:`). To read: a file, a
+        /// directory (all files in it and below whose names do not begin with `.` or `_`) or a glob such as
+        /// `/data/*.csv`. Of archives (`.zip`, `.tar`, `.tar.gz` and so on) all members are read, or those that a glob
+        /// behind `//` matches: `/data/*.zip//2005*.txt`. To write: a directory, created if missing, used by one job at
+        /// a time.
         flink "path" => path: String;
-        /// The format: `csv`, `json`, `parquet`, `avro` (object container files), or one of changes:
+        /// The format: `csv`, `json`, `parquet`, `avro` (object container files), `sas7bdat` (read only), `xport`, or one of changes:
         /// `debezium-json`, `canal-json`, `maxwell-json`, a change a line; changes of one key must then
         /// stand in one file.
         flink "format" => format: String;
         /// Makes the source unbounded: how often to look for new files and for lines appended to
         /// uncompressed text files.
         flink "source.monitor-interval" => monitor_interval: Option<Duration>;
-        /// Reads only files whose whole absolute path matches this regular expression.
+        /// Reads only files whose whole absolute path, or address, matches this regular expression.
         flink "source.path.regex-pattern" => path_regex: Option<String>;
-        /// How text files are compressed: `none`, `gzip` or `zstd`. By default reading goes by the
-        /// name's extension (`.gz`, `.zst`) and nothing is compressed in writing.
+        /// What becomes of the system's page cache: `auto` leaves it as it was found if the files are together larger than
+        /// an eighth of the memory, `drop` always does, `keep` never. Files followed by `source.monitor-interval` stay.
+        ours "source.page-cache" => page_cache: PageCache = PageCache::Auto;
+        /// How text files are compressed: `none`, `gzip`, `zstd`, `bzip2`, `xz` or `lz4`. By default reading goes by the
+        /// name's extension (`.gz`, `.zst`, `.bz2`, `.xz`, `.lz4`) and nothing is compressed in writing. Archives and what is
+        /// in them go by their names.
         ours "compression" => compression: Option<Compression>;
         /// A part file is closed, and the next one begun, when it has this many bytes.
         flink "sink.rolling-policy.file-size" => rolling_file_size: ByteSize = ByteSize(128 << 20);
@@ -72,6 +104,13 @@ tidemill_format::options! {
         flink "sink.rolling-policy.rollover-interval" => rollover_interval: Duration = Duration::from_secs(30 * 60);
         /// What the names of part files begin with.
         ours "sink.part-prefix" => part_prefix: String = "part";
+        /// The path is one file and not a directory: a batch job writes all rows into it, and it appears when
+        /// all are there. A file that is there already is an error, unless `INSERT OVERWRITE` replaces it. Its
+        /// extension says how it is compressed, unless `compression` does.
+        ours "sink.single-file" => single_file: bool = false;
+        /// Columns, with commas between them, whose values name directories that rows are divided among
+        /// (`year=2024/month=1/part-….csv`), as in Hive. They are not in the files themselves.
+        ours "sink.partition-by" => partition_by: Option<String>;
     }
 }
 
@@ -81,6 +120,7 @@ enum FileFormat {
     Text(TextFormat),
     Parquet(ParquetOptions),
     Avro(AvroFileOptions),
+    Sas(SasFormat),
 }
 
 impl FileFormat {
@@ -88,10 +128,11 @@ impl FileFormat {
         match name {
             "parquet" => Ok(FileFormat::Parquet(ParquetOptions::take(raw)?)),
             "avro" => Ok(FileFormat::Avro(AvroFileOptions::take(raw)?)),
+            "sas7bdat" | "xport" => Ok(FileFormat::Sas(SasFormat::take(name == "xport", raw)?)),
             name if text::NAMES.contains(&name) => Ok(FileFormat::Text(TextFormat::take(name, raw)?)),
             other => {
                 let [csv, json, changes @ ..] = text::NAMES;
-                let why = one_of(other, &[&[csv, json, "parquet", "avro"][..], &changes[..]].concat());
+                let why = one_of(other, &[&[csv, json, "parquet", "avro", "sas7bdat", "xport"][..], &changes[..]].concat());
                 Err(FormatError::option(format!("{}: there is no file format '{other}': {why}", raw.owner())))
             }
         }
@@ -106,16 +147,19 @@ impl FileFormat {
 fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), ConnectError> {
     let mut options = FilesystemOptions::take(raw)?;
     let format = FileFormat::take(&options.format, raw)?;
-    options.path = path::local_path(&options.path).map_err(|e| e.at(raw.owner()))?;
-    let inside = match format {
+    if !is_remote(&options.path) {
+        options.path = path::local_path(&options.path).map_err(|e| e.at(raw.owner()))?;
+    }
+    let inside = match &format {
         FileFormat::Text(_) => None,
         FileFormat::Parquet(_) => Some("Parquet"),
         FileFormat::Avro(_) => Some("Avro"),
+        FileFormat::Sas(sas) => Some(sas.name()),
     };
     if let Some(name) = inside
         && options.compression.is_some_and(|c| c != Compression::None)
     {
-        let why = format!("{}: {name} files are compressed inside, not as a whole; leave 'compression' out", raw.owner());
+        let why = format!("{}: {name} files are not compressed as a whole; leave 'compression' out", raw.owner());
         return Err(ConnectError::new(why));
     }
     Ok((options, format))
@@ -131,7 +175,14 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
         // Says now, not at the first file, that a column's type cannot be read.
         text.decoder(schema, &(0..schema.fields().len()).collect::<Vec<_>>()).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     }
-    Ok(Box::new(FileSource { path: options.path, pattern, format, compression: options.compression, monitor: options.monitor_interval }))
+    let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
+    store.check().map_err(|e| ConnectError::new(format!("{}: {e}", raw.owner())))?;
+    let location = Location::parse(&options.path).map_err(|e| e.at(raw.owner()))?;
+    Ok(Box::new(FileSource {
+        compression: options.compression,
+        monitor: options.monitor_interval,
+        ..FileSource::new(location, pattern, format, store, options.page_cache)
+    }))
 }
 
 /// Files as a lookup table: read whole and kept, whatever 'lookup.cache' says.
@@ -154,7 +205,10 @@ fn make_lookup(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Looku
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
     let (options, format) = take(raw)?;
+    let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
     let wrong = |what: String| Err(ConnectError::new(format!("{}: {what}", raw.owner())));
+    let bucket = is_remote(&options.path).then(|| Bucket::new(&options.path, options.single_file, &store));
+    let bucket = bucket.transpose().map_err(|e| e.at(raw.owner()))?;
     if options.path.contains(['*', '?']) {
         return wrong(format!("the path of a sink is a directory, not a glob: '{}'", options.path));
     }
@@ -164,21 +218,49 @@ fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, 
     if options.rolling_file_size.0 == 0 || options.rollover_interval.is_zero() {
         return wrong("'sink.rolling-policy.file-size' and 'sink.rolling-policy.rollover-interval' must be more than nothing".to_string());
     }
+    let partition_by: Vec<String> = options.partition_by.iter().flat_map(|names| names.split(',')).map(|n| n.trim().to_string()).collect();
+    if !partition_by.is_empty() && options.single_file {
+        return wrong("'sink.partition-by' makes directories, so it cannot go with 'sink.single-file'".to_string());
+    }
+    if !partition_by.is_empty() && format.changelog() {
+        return wrong("changes of rows cannot be divided by 'sink.partition-by': those of a row must stay together".to_string());
+    }
+    let files = partition::without(schema, &partition_by).map_err(|e| e.at(raw.owner()))?;
+    let (directory, single) = match options.single_file {
+        false => (PathBuf::from(&options.path), None),
+        true => match (Path::new(&options.path).parent(), Path::new(&options.path).file_name().and_then(|n| n.to_str())) {
+            (Some(parent), Some(name)) if !options.path.ends_with('/') => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                (parent.to_path_buf(), Some(name.to_string()))
+            }
+            _ => return wrong(format!("'{}' is no name of a file, which 'sink.single-file' needs", options.path)),
+        },
+    };
+    let by_name = |_: &String| match format {
+        FileFormat::Text(_) => Compression::from_path(&options.path),
+        _ => Compression::None,
+    };
+    let compression = options.compression.or_else(|| single.as_ref().map(by_name)).unwrap_or(Compression::None);
     // Says now, not at the first row, that a column's type cannot be written.
     match &format {
-        FileFormat::Text(text) => drop(text.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?),
+        FileFormat::Text(text) => drop(text.encoder(&files).map_err(|e| ConnectError::from(e).at(raw.owner()))?),
         FileFormat::Parquet(parquet) => {
-            drop(ParquetFileWriter::new(Box::new(std::io::sink()), schema, parquet).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
+            drop(ParquetFileWriter::new(Box::new(std::io::sink()), &files, parquet).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
         }
         FileFormat::Avro(avro) => {
-            drop(AvroFileWriter::new(Box::new(std::io::sink()), schema, avro).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
+            drop(AvroFileWriter::new(Box::new(std::io::sink()), &files, avro).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
         }
+        FileFormat::Sas(sas) => drop(sas.encoder(&files).map_err(|e| e.at(raw.owner()))?),
     }
     Ok(Box::new(FileSink {
-        directory: PathBuf::from(options.path),
+        directory,
         prefix: options.part_prefix,
         format,
-        compression: options.compression.unwrap_or(Compression::None),
+        compression,
+        bucket,
         rolling: Rolling { bytes: options.rolling_file_size.0, interval: options.rollover_interval },
+        single,
+        unnamed: Default::default(),
+        partition_by,
     }))
 }

@@ -1,20 +1,20 @@
-//! Reads a Parquet file, or some of its rows. Decoding is the format's; here are splits, positions
-//! and block sizes.
+//! Reads a Parquet file, or some of its rows. Decoding is the format's, and where the bytes come from is
+//! [`super::columns`]'; here are splits, positions and block sizes.
 
-use std::fs;
+use std::fs::File;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_block::clock;
 use tidemill_format::parquet::{self, ParquetFileReader};
 
-use super::metadata::Constants;
+use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
+use super::cache::Care;
+use super::columns::{LocalColumns, RemoteColumns};
+use super::directory::Place;
+use super::metadata::{Constants, FileInfo};
 use super::ranges::Piece;
-use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split};
-
-/// Rows decoded at once; blocks asked for smaller are slices of such a batch.
-const BATCH_ROWS: usize = 8192;
+use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
 
 /// Where a Parquet split stands.
 #[derive(Serialize, Deserialize)]
@@ -27,10 +27,14 @@ struct Position {
 ///
 /// # Errors
 /// The file cannot be read or is no Parquet file.
-pub(super) fn pieces(path: &str, bytes: u64) -> Result<Vec<Piece>, ConnectError> {
+pub(super) fn pieces(path: &str, place: &Place, bytes: u64) -> Result<Vec<Piece>, ConnectError> {
+    let groups = match place {
+        Place::Local => parquet::row_groups(Path::new(path))?,
+        Place::Remote(store, object) => parquet::row_groups_in(Path::new(path), &RemoteColumns::new(store.ranges(object)))?,
+    };
     let (mut from, mut to, mut size) = (0, 0, 0);
     let mut pieces = Vec::new();
-    for (rows, group) in parquet::row_groups(Path::new(path))? {
+    for (rows, group) in groups {
         to += rows;
         size += group;
         if size >= bytes && to > from {
@@ -44,7 +48,7 @@ pub(super) fn pieces(path: &str, bytes: u64) -> Result<Vec<Piece>, ConnectError>
     Ok(pieces)
 }
 
-/// How many rows a file has, if its footer can be read.
+/// How many rows a local file has, if its footer can be read.
 pub(super) fn rows(path: &str) -> Option<usize> {
     let groups = parquet::row_groups(Path::new(path)).ok()?;
     usize::try_from(groups.iter().map(|(rows, _)| rows).sum::<u64>()).ok()
@@ -54,7 +58,15 @@ pub(super) fn rows(path: &str) -> Option<usize> {
 ///
 /// # Errors
 /// The file cannot be read, or lacks a column.
-pub(super) fn open(path: &str, piece: &Piece, split: &Split, request: &ReadRequest) -> Result<Box<dyn Reader>, ConnectError> {
+pub(super) fn open(
+    place: &Place,
+    info: &FileInfo,
+    care: Care,
+    piece: &Piece,
+    split: &Split,
+    (request, waker): (&ReadRequest, Waker),
+    path: &str,
+) -> Result<Box<dyn Reader>, ConnectError> {
     let (from, to) = match piece {
         Piece::Rows(from, to) => (*from, Some(*to)),
         Piece::Whole => (0, None),
@@ -78,24 +90,60 @@ pub(super) fn open(path: &str, piece: &Piece, split: &Split, request: &ReadReque
                 .row
         }
     };
-    let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-    let file = ParquetFileReader::open(Path::new(path), &request.physical, &request.projection, start, BATCH_ROWS)?;
-    let end = to.unwrap_or(file.rows());
-    if file.rows() < start.max(end) {
+    let (physical, projection) = (&request.physical, &request.projection);
+    let file = match place {
+        Place::Local => {
+            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care.give_back));
+            let columns = columns.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
+            ParquetFileReader::of(Path::new(path), columns, physical, projection, start, BATCH_ROWS)?
+        }
+        Place::Remote(store, object) => {
+            let columns = RemoteColumns::new(store.ranges(object));
+            ParquetFileReader::of(Path::new(path), columns, physical, projection, start, BATCH_ROWS)?
+        }
+    };
+    let rows = file.rows();
+    let end = to.unwrap_or(rows);
+    if rows < start.max(end) {
         return Err(ConnectError::new(format!(
-            "'{path}' has {} rows, but had at least {} before: it was replaced; put the file back, or start the job without its checkpoint",
-            file.rows(),
+            "'{path}' has {rows} rows, but had at least {} before: it was replaced; put the file back, or start the job without its \
+             checkpoint",
             start.max(end)
         )));
     }
-    let constants = Constants::new(request, path, &meta)?;
-    Ok(Box::new(ParquetReader { file, next: start, end, bytes: meta.len(), decoded: None, constants }))
+    let constants = Constants::of(request, info)?;
+    let decode = Box::new(ToEnd { file, next: start, end });
+    let batches = match place {
+        Place::Local => Batches::Here(decode),
+        Place::Remote(..) => Batches::thread(path, decode, waker)?,
+    };
+    Ok(Box::new(ParquetReader { batches, rows, next: start, end, bytes: info.size, decoded: None, constants }))
 }
 
-/// Reads one Parquet split. Decoding happens where it is polled: it is compute, and pages come from
-/// the system's read-ahead.
-struct ParquetReader {
+/// Decodes up to a row, and reads nothing for those behind it.
+struct ToEnd {
     file: ParquetFileReader,
+    next: u64,
+    end: u64,
+}
+
+impl Decode for ToEnd {
+    fn decode(&mut self) -> Result<Option<RecordBatch>, ConnectError> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let Some(batch) = self.file.next()? else { return Ok(None) };
+        let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
+        self.next += batch.num_rows() as u64;
+        Ok(Some(if batch.num_rows() > left { batch.slice(0, left) } else { batch }))
+    }
+}
+
+/// Reads one Parquet split.
+struct ParquetReader {
+    batches: Batches,
+    /// Rows of the whole file.
+    rows: u64,
     /// The number of the next row.
     next: u64,
     /// The row to stop before.
@@ -110,7 +158,7 @@ struct ParquetReader {
 impl ParquetReader {
     /// The file's bytes up to a row, as if all rows were of one length.
     fn bytes_before(&self, row: u64) -> u64 {
-        (u128::from(self.bytes) * u128::from(row) / u128::from(self.file.rows().max(1))) as u64
+        (u128::from(self.bytes) * u128::from(row) / u128::from(self.rows.max(1))) as u64
     }
 }
 
@@ -122,9 +170,10 @@ impl Reader for ParquetReader {
         }
         let (batch, arrival_ns) = match self.decoded.take() {
             Some(decoded) => decoded,
-            None => match self.file.next()? {
-                Some(batch) => (batch, clock::now_ns()),
-                None => return Ok(Polled::End),
+            None => match self.batches.next()? {
+                Answer::Batch(batch, arrival_ns) => (batch, arrival_ns),
+                Answer::Nothing => return Ok(Polled::Pending),
+                Answer::End => return Ok(Polled::End),
             },
         };
         let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! From the `path` option to files: plain paths, `file:` URIs, directories, globs, and the messages
-//! when there is nothing to read. Does not open files.
+//! From the `path` option to files: plain paths, `file:` URIs, directories, globs, members of archives, addresses
+//! in object stores, and the messages when there is nothing to read. Does not open files.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -8,11 +8,62 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use regex::Regex;
+use tidemill_archive::container;
+use tidemill_store::is_remote;
 
 use crate::ConnectError;
 
 /// Directories deeper than this below the path are an error: it is a loop or a mistake.
 const DEPTH_MAX: usize = 64;
+
+/// What the `path` option of a source means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    /// A local path, a directory or a glob; or an address, maybe with a glob.
+    pub root: String,
+    /// Which members are read of the archives that it means; `None` for all.
+    pub members: Option<String>,
+}
+
+impl Location {
+    /// Reads the option.
+    ///
+    /// # Errors
+    /// As [`local_path`].
+    pub fn parse(text: &str) -> Result<Self, ConnectError> {
+        let path = if is_remote(text) { text.to_string() } else { local_path(text)? };
+        Ok(match split_member(&path) {
+            Some((archive, members)) => {
+                Location { root: archive.to_string(), members: Some(members.to_string()).filter(|m| !m.is_empty()) }
+            }
+            None => Location { root: path, members: None },
+        })
+    }
+
+    /// Whether the files lie in an object store or on a web server.
+    pub fn remote(&self) -> bool {
+        is_remote(&self.root)
+    }
+}
+
+/// `archive//member` in two, if what stands before `//` has the name of an archive.
+pub(super) fn split_member(text: &str) -> Option<(&str, &str)> {
+    let begin = if is_remote(text) { text.find("://").map_or(0, |at| at + 3) } else { 0 };
+    let slashes = text[begin..].match_indices("//").map(|(at, _)| begin + at);
+    slashes.map(|at| (&text[..at], &text[at + 2..])).find(|(archive, _)| container(plain_name(archive)).is_some())
+}
+
+/// The part of a path or address whose extension says what the file is: what a web server is asked does not count.
+pub(super) fn plain_name(path: &str) -> &str {
+    if path.starts_with("http://") || path.starts_with("https://") { path.split(['?', '#']).next().unwrap_or(path) } else { path }
+}
+
+/// Whether a member of an archive is passed over: hidden, or what another system keeps beside the files, unless the
+/// glob asks for such.
+pub(super) fn hidden_member(name: &str, glob: Option<&str>) -> bool {
+    let hidden = |path: &str| path.split('/').any(|part| ignored(OsStr::new(part)));
+    hidden(name) && !glob.is_some_and(hidden)
+}
 
 /// The local path that an option's text means: `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`.
 ///
@@ -42,7 +93,8 @@ pub(super) fn local_path(text: &str) -> Result<String, ConnectError> {
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
         if looks_like_one && scheme != "file" {
             return Err(ConnectError::new(format!(
-                "'{text}' has the scheme '{scheme}'; the filesystem connector knows local paths, 'file:///…' and 'file:…'"
+                "'{text}' has the scheme '{scheme}'; the filesystem connector knows local paths, 'file:', 'gs:', 's3:', 'az:', 'http:' \
+                 and 'https:'"
             )));
         }
     }
@@ -230,8 +282,28 @@ mod tests {
         check_path("file:a/b", Ok("a/b"));
         check_path("file://localhost/a", Ok("/a"));
         check_path("file://data/a", Err("names the host 'data'"));
-        check_path("s3://bucket/a", Err("scheme 's3'"));
+        check_path("hdfs://name/a", Err("scheme 'hdfs'"));
         check_path("", Err("is no path"));
+    }
+
+    #[track_caller]
+    fn check_location(text: &str, root: &str, members: Option<&str>) {
+        let expect = Location { root: root.to_string(), members: members.map(str::to_string) };
+        assert_eq!(Location::parse(text).unwrap(), expect);
+    }
+
+    #[test]
+    fn archives_and_their_members() {
+        check_location("2005/*.zip//NASDAQ*.txt", "2005/*.zip", Some("NASDAQ*.txt"));
+        check_location("a//b.csv", "a//b.csv", None);
+        check_location("a//b.tar.gz//c/**/d", "a//b.tar.gz", Some("c/**/d"));
+        check_location("file:///a/b.zip//", "/a/b.zip", None);
+        check_location("gs://bucket/b.zip//x", "gs://bucket/b.zip", Some("x"));
+        check_location("gs://bucket/b.csv", "gs://bucket/b.csv", None);
+        check_location("https://host/a.zip?token=1//x", "https://host/a.zip?token=1", Some("x"));
+        assert_eq!(split_member("/a/b.zip//c.csv"), Some(("/a/b.zip", "c.csv")));
+        assert!(hidden_member("__MACOSX/._a.csv", None) && hidden_member("a/.b", Some("a/*")));
+        assert!(!hidden_member("a/.b", Some("a/.*")) && !hidden_member("a/b", None));
     }
 
     fn tree() -> tempfile::TempDir {

@@ -5,11 +5,10 @@
 //! first, on as many threads as there will be readers; the count costs a pass of `memchr` over the
 //! file. A file whose quotes do not stand where RFC 4180 wants them is not cut.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidemill_archive::ReadAt;
 use tidemill_format::text::TextFormat;
 
 /// A file below this size (bytes) is not cut: one reader takes it in a few milliseconds.
@@ -62,7 +61,7 @@ pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
 ///
 /// # Errors
 /// Reading the file failed.
-pub(super) fn cut(file: &File, size: u64, range: u64, how: Cut, threads: usize) -> io::Result<Vec<(u64, u64)>> {
+pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: usize) -> io::Result<Vec<(u64, u64)>> {
     assert!(range > 0, "a range holds at least a byte");
     let whole = vec![(0, size)];
     let tentative: Vec<u64> = (0..size.div_ceil(range)).map(|i| i * range).collect();
@@ -95,20 +94,20 @@ pub(super) fn cut(file: &File, size: u64, range: u64, how: Cut, threads: usize) 
 
 /// The first record start behind `from - 1`, which lies inside a quoted field or not; `size` if
 /// there is none.
-fn record_start(file: &File, size: u64, from: u64, mut inside: bool, quote: Option<u8>) -> io::Result<u64> {
+fn record_start(file: &dyn ReadAt, size: u64, from: u64, mut inside: bool, quote: Option<u8>) -> io::Result<u64> {
     let mut buffer = vec![0; 64 << 10];
     // The byte before decides whether `from` itself is a start.
     let mut at = from;
     if !inside {
         let mut before = [0];
-        file.read_exact_at(&mut before, from - 1)?;
+        read_exact_at(file, &mut before, from - 1)?;
         if before[0] == b'\n' {
             return Ok(from);
         }
     }
     while at < size {
         let want = buffer.len().min((size - at) as usize);
-        let got = file.read_at(&mut buffer[..want], at)?;
+        let got = file.read_at(at, &mut buffer[..want])?;
         if got == 0 {
             break;
         }
@@ -130,6 +129,19 @@ fn record_start(file: &File, size: u64, from: u64, mut inside: bool, quote: Opti
     Ok(size)
 }
 
+fn read_exact_at(file: &dyn ReadAt, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(at + filled as u64, &mut buffer[filled..]) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was cut while it was looked at")),
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// What counting the quotes of one part of a file has found.
 #[derive(Clone, Copy, Default)]
 struct Part {
@@ -141,7 +153,7 @@ struct Part {
 
 /// For each of `starts` whether it lies inside quotes; `None` if the quotes are not regular: an
 /// opening one not at the beginning of a field, a closing one not at its end, one left open.
-fn parities(file: &File, size: u64, starts: &[u64], quote: u8, delimiter: u8, threads: usize) -> io::Result<Option<Vec<bool>>> {
+fn parities(file: &dyn ReadAt, size: u64, starts: &[u64], quote: u8, delimiter: u8, threads: usize) -> io::Result<Option<Vec<bool>>> {
     let next = AtomicUsize::new(0);
     let hopeless = AtomicBool::new(false);
     let work = || -> io::Result<Vec<(usize, Part)>> {
@@ -188,7 +200,7 @@ fn parities(file: &File, size: u64, starts: &[u64], quote: u8, delimiter: u8, th
 }
 
 /// Counts the quotes in `start..end` and looks at the neighbours of each.
-fn count(file: &File, size: u64, start: u64, end: u64, quote: u8, delimiter: u8, buffer: &mut [u8]) -> io::Result<Part> {
+fn count(file: &dyn ReadAt, size: u64, start: u64, end: u64, quote: u8, delimiter: u8, buffer: &mut [u8]) -> io::Result<Part> {
     let mut part = Part::default();
     let mut at = start;
     // The buffer holds one byte before and one behind the chunk; beyond the file they count as line ends.
@@ -198,7 +210,7 @@ fn count(file: &File, size: u64, start: u64, end: u64, quote: u8, delimiter: u8,
         buffer[0] = b'\n';
         let want = lead + chunk + usize::from(at + (chunk as u64) < size);
         let into = 1 - lead;
-        file.read_exact_at(&mut buffer[into..into + want], at - lead as u64)?;
+        read_exact_at(file, &mut buffer[into..into + want], at - lead as u64)?;
         if into + want < chunk + 2 {
             buffer[chunk + 1] = b'\n';
         }
@@ -263,6 +275,8 @@ pub(super) fn parse_id(id: &str, exists: impl Fn(&str) -> bool) -> (&str, Piece)
 mod tests {
     use std::io::Write;
 
+    use tidemill_archive::LocalFile;
+
     use super::*;
 
     const CSV: Cut = Cut::Quoted(b'"', b',');
@@ -272,6 +286,7 @@ mod tests {
     fn check(text: &str, range: u64, how: Cut, expect: &[&str]) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
+        let file = LocalFile::new(file).unwrap();
         for threads in [1, 3] {
             let ranges = cut(&file, text.len() as u64, range, how, threads).unwrap();
             let pieces: Vec<_> = ranges.iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect();

@@ -92,6 +92,16 @@ impl TextReader {
         }
     }
 
+    /// Where the next record begins.
+    pub fn reached(&self) -> Position {
+        Position { offset: self.base.offset + self.done.offset, records: self.base.records + self.done.records }
+    }
+
+    /// Gives the feed back, to read on behind the end of this text.
+    pub fn into_feed(self) -> Feed {
+        self.feed
+    }
+
     /// Takes what is there into the decoder until it has `want` bytes; false if there is no more at
     /// the moment.
     fn fill(&mut self, want: usize) -> bool {
@@ -180,7 +190,7 @@ impl Reader for TextReader {
     }
 
     fn position(&self) -> Value {
-        serde_json::json!({ "offset": self.base.offset + self.done.offset, "records": self.base.records + self.done.records })
+        serde_json::json!(self.reached())
     }
 }
 

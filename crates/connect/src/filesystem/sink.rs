@@ -5,17 +5,25 @@
 //! `part-<run>-<shard>-<n>.csv`. Renaming is atomic and can be repeated, so every row appears
 //! exactly once whatever moment a crash chooses. Readers of the directory pass over hidden names.
 //! To replace what is there, the files go into a directory beside it, and the two change places.
+//! A table may also be a single file (`sink.single-file`), which appears, or is replaced, in one step, too. Tables in
+//! buckets are committed by `bucket`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
 use tidemill_format::compression::Compression;
 
 use super::FileFormat;
-use super::writer::{AvroWriter, ParquetWriter, Parts, TextWriter};
+use super::bucket::Bucket;
+use super::partition::{self, PartitionedWriter};
+use super::rename::{exchange, rename_new, sync_directory};
+use super::writer::{AvroWriter, ParquetWriter, Parts, TextWriter, Unnamed, is_at};
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 /// What every file name ends with until it is committed.
@@ -39,16 +47,97 @@ pub(super) struct Finished {
     pub to: String,
 }
 
-/// A table written as a directory of part files.
+/// A table written as a directory of part files, or as one file.
+#[derive(Clone)]
 pub(super) struct FileSink {
     pub directory: PathBuf,
+    /// Where the files go instead of the directory.
+    pub bucket: Option<Bucket>,
     pub prefix: String,
     pub format: FileFormat,
     pub compression: Compression,
     pub rolling: Rolling,
+    /// The file of the directory that is the table, if it is one file.
+    pub single: Option<String>,
+    /// That file, from its end until it is committed.
+    pub unnamed: Unnamed,
+    /// The columns by which rows are divided among directories of the directory.
+    pub partition_by: Vec<String>,
 }
 
 impl FileSink {
+    /// What the names of unfinished files begin with.
+    fn unfinished_begin(&self) -> String {
+        match &self.single {
+            Some(name) => format!(".{name}{IN_PROGRESS}"),
+            None => format!(".{}-", self.prefix),
+        }
+    }
+
+    /// A writer of part files in the table's directory or in one below it (`year=2024/`).
+    fn open(&self, stem: &str, below: Option<&str>, schema: SchemaRef) -> Result<Box<dyn Writer>, ConnectError> {
+        let parts = match (&self.single, below) {
+            (Some(name), _) => Parts::single(self.directory.clone(), name.clone(), self.unnamed.clone()),
+            (None, None) => Parts::new(self.directory.clone(), stem.to_string(), self.extension(), self.rolling),
+            (None, Some(below)) => Parts::new(self.directory.clone(), stem.to_string(), self.extension(), self.rolling).below(below),
+        };
+        let parts = parts.into_bucket(self.bucket.clone());
+        Ok(match &self.format {
+            FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&schema)?, self.compression)),
+            FileFormat::Parquet(options) => Box::new(ParquetWriter::new(parts, options.clone(), schema)),
+            FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), schema)),
+            FileFormat::Sas(sas) => Box::new(TextWriter::new(parts, sas.encoder(&schema)?, self.compression)),
+        })
+    }
+
+    /// The extension of part files.
+    fn extension(&self) -> String {
+        match &self.format {
+            FileFormat::Text(text) => format!("{}{}", text.extension(), self.compression.suffix()),
+            FileFormat::Parquet(_) => "parquet".to_string(),
+            FileFormat::Avro(_) => "avro".to_string(),
+            FileFormat::Sas(_) => "xpt".to_string(),
+        }
+    }
+
+    /// Removes unfinished files from a directory and, where there are such, from those of partitions in it.
+    /// Whether there were any.
+    fn remove_unfinished(&self, directory: &Path) -> Result<bool, ConnectError> {
+        let doing = || format!("removing unfinished part files from '{}'", directory.display());
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // A fresh start: there is nothing yet, or nothing that could be a directory; the writers say which.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(false),
+            Err(e) => return Err(ConnectError::io(doing(), &e)),
+        };
+        let begin = self.unfinished_begin();
+        let mut removed = false;
+        for entry in entries {
+            let entry = entry.map_err(|e| ConnectError::io(doing(), &e))?;
+            let (name, path) = (entry.file_name(), entry.path());
+            let Some(name) = name.to_str() else { continue };
+            if name.starts_with(&begin) && name.ends_with(IN_PROGRESS) {
+                // Locked until it is removed: nobody begins to write it meanwhile.
+                let _locked = match self.single.is_some().then(|| File::open(&path)) {
+                    Some(Ok(file)) if !is_abandoned(&file, &path) => continue,
+                    opened => opened,
+                };
+                match fs::remove_file(&path) {
+                    Err(e) if e.kind() != ErrorKind::NotFound => {
+                        return Err(ConnectError::io(format!("{}: '{}'", doing(), path.display()), &e));
+                    }
+                    _ => removed = true,
+                }
+            } else if !self.partition_by.is_empty() && name.contains('=') && path.is_dir() {
+                removed |= self.remove_unfinished(&path)?;
+            }
+        }
+        if removed {
+            sync(directory)?;
+        }
+        Ok(removed)
+    }
+
     /// Makes the directory and looks whether it is one.
     fn create_directory(&self) -> Result<(), ConnectError> {
         let shown = self.directory.display();
@@ -64,14 +153,19 @@ impl FileSink {
         let (from, to) = (self.directory.join(&finished.from), self.directory.join(&finished.to));
         let doing = || format!("committing '{}' as '{}'", from.display(), to.display());
         let there = |path: &Path| path.try_exists().map_err(|e| ConnectError::io(doing(), &e));
+        let taken = || {
+            let why = "there is a file of that name already; move it elsewhere and start the job again";
+            ConnectError::new(format!("{}: {why}", doing()))
+        };
         match (there(&from)?, there(&to)?) {
-            (true, false) => fs::rename(&from, &to).map_err(|e| ConnectError::io(doing(), &e)),
+            (true, false) => match rename_new(&from, &to) {
+                // Another writer was faster by a moment.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(taken()),
+                other => other.map_err(|e| ConnectError::io(doing(), &e)),
+            },
             // Committed before the crash.
             (false, true) => Ok(()),
-            (true, true) => Err(ConnectError::new(format!(
-                "{}: there is a file of that name already; move it elsewhere and start the job again",
-                doing()
-            ))),
+            (true, true) => Err(taken()),
             (false, false) => Err(ConnectError::new(format!(
                 "{}: neither file exists, so rows that the checkpoint counts as written are lost; restore the file, or start without the checkpoint",
                 doing()
@@ -85,37 +179,27 @@ impl FileSink {
         })
     }
 
-    /// Makes renamed and removed names survive a power failure.
-    fn sync_directory(&self) -> Result<(), ConnectError> {
-        sync(&self.directory)
+    /// Lets go of the single file: it has its name, or gets none.
+    fn let_go(&self) {
+        self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Makes the names of files, relative to `root`, survive a power failure, and those of their directories.
+    fn sync_names<'a>(&self, root: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), ConnectError> {
+        let directories: BTreeSet<&Path> = names.flat_map(|name| Path::new(name).ancestors().skip(1)).collect();
+        // The longest first: a directory's own name lies in the one above.
+        directories.into_iter().rev().try_for_each(|below| sync(&root.join(below)))
     }
 }
 
+/// Makes the names in a directory survive a power failure.
 fn sync(directory: &Path) -> Result<(), ConnectError> {
-    File::open(directory)
-        .and_then(|d| d.sync_all())
-        .map_err(|e| ConnectError::io(format!("making the names in '{}' safe (fsync)", directory.display()), &e))
+    sync_directory(directory).map_err(|e| ConnectError::io(format!("making the names in '{}' safe (fsync)", directory.display()), &e))
 }
 
-/// Lets two directories change places in one step.
-#[cfg(target_os = "linux")]
-fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt;
-    let one = CString::new(one.as_os_str().as_bytes())?;
-    let other = CString::new(other.as_os_str().as_bytes())?;
-    // SAFETY: both are texts that end with a zero byte and live until the call returns.
-    let code = unsafe { libc::renameat2(libc::AT_FDCWD, one.as_ptr(), libc::AT_FDCWD, other.as_ptr(), libc::RENAME_EXCHANGE) };
-    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// Lets two directories change places; for a moment there is only one.
-#[cfg(not(target_os = "linux"))]
-fn exchange(one: &Path, other: &Path) -> std::io::Result<()> {
-    let aside = one.with_extension("aside");
-    fs::rename(other, &aside)?;
-    fs::rename(one, other)?;
-    fs::rename(&aside, one)
+/// Whether no process is at work on an unfinished file, as on one that a killed process left; it is then locked.
+fn is_abandoned(file: &File, path: &Path) -> bool {
+    file.try_lock().is_ok() && is_at(file, path)
 }
 
 impl Sink for FileSink {
@@ -123,42 +207,75 @@ impl Sink for FileSink {
         self.format.changelog()
     }
 
+    fn parallelism(&self) -> Option<usize> {
+        self.single.is_some().then_some(1)
+    }
+
     fn own_thread(&self) -> bool {
         true
     }
 
     fn writer(&self, context: SinkContext) -> Result<Box<dyn Writer>, ConnectError> {
-        self.create_directory()?;
-        let extension = match &self.format {
-            FileFormat::Text(text) => format!("{}{}", text.extension(), self.compression.suffix()),
-            FileFormat::Parquet(_) => "parquet".to_string(),
-            FileFormat::Avro(_) => "avro".to_string(),
+        let stem = match &self.bucket {
+            Some(bucket) => bucket.stem(&self.prefix, &context.run_id, context.shard)?,
+            None => {
+                self.create_directory()?;
+                format!("{}-{}-{}", self.prefix, context.run_id, context.shard)
+            }
         };
-        let parts =
-            Parts::new(self.directory.clone(), format!("{}-{}-{}", self.prefix, context.run_id, context.shard), extension, self.rolling);
-        Ok(match &self.format {
-            FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&context.schema)?, self.compression)),
-            FileFormat::Parquet(options) => Box::new(ParquetWriter::new(parts, options.clone(), context.schema)),
-            FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), context.schema)),
-        })
+        if self.partition_by.is_empty() {
+            return self.open(&stem, None, context.schema);
+        }
+        let (sink, rest) = (self.clone(), partition::without(&context.schema, &self.partition_by)?);
+        let open = move |below: &str, closed: u64| match closed {
+            0 => sink.open(&stem, Some(below), rest.clone()),
+            closed => sink.open(&format!("{stem}-{closed}"), Some(below), rest.clone()),
+        };
+        Ok(Box::new(PartitionedWriter::new(&context.schema, &self.partition_by, Box::new(open))?))
     }
 
     fn commit(&self, committables: &[Committable]) -> Result<(), ConnectError> {
+        if let Some(bucket) = &self.bucket {
+            return bucket.commit(committables);
+        }
         if committables.is_empty() {
             return Ok(());
         }
-        for committable in committables {
-            self.rename(&self.parse(committable)?)?;
+        let finished = committables.iter().map(|c| self.parse(c)).collect::<Result<Vec<_>, _>>()?;
+        let renamed = finished.iter().try_for_each(|part| self.rename(part));
+        self.let_go();
+        renamed?;
+        self.sync_names(&self.directory, finished.iter().map(|part| part.to.as_str()))
+    }
+
+    fn keep_in(&self, directory: &Path) {
+        if let Some(bucket) = &self.bucket {
+            bucket.keep_in(directory);
         }
-        self.sync_directory()
+    }
+
+    fn finished(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.release();
+        }
     }
 
     fn replaces(&self) -> bool {
-        true
+        self.bucket.as_ref().is_none_or(Bucket::replaces)
     }
 
     fn replace(&self, committables: &[Committable]) -> Result<(), ConnectError> {
+        if let Some(bucket) = &self.bucket {
+            return bucket.replace(committables);
+        }
         let finished = committables.iter().map(|c| self.parse(c)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(name) = &self.single {
+            let to = self.directory.join(name);
+            let renamed = finished.iter().try_for_each(|part| fs::rename(self.directory.join(&part.from), &to));
+            self.let_go();
+            renamed.map_err(|e| ConnectError::io(format!("replacing '{}'", to.display()), &e))?;
+            return sync(&self.directory);
+        }
         let doing = || format!("replacing what is in '{}'", self.directory.display());
         let failed = |e: std::io::Error| ConnectError::io(doing(), &e);
         // Behind a link stands the directory that is meant, not the link.
@@ -173,8 +290,11 @@ impl Sink for FileSink {
         }
         fs::set_permissions(&fresh, fs::metadata(&directory).map_err(failed)?.permissions()).map_err(failed)?;
         for part in &finished {
-            fs::rename(directory.join(&part.from), fresh.join(&part.to)).map_err(failed)?;
+            let to = fresh.join(&part.to);
+            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+            fs::rename(directory.join(&part.from), to).map_err(failed)?;
         }
+        self.sync_names(&fresh, finished.iter().map(|part| part.to.as_str()))?;
         sync(&fresh)?;
         exchange(&fresh, &directory).map_err(failed)?;
         sync(parent)?;
@@ -184,28 +304,10 @@ impl Sink for FileSink {
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {
-        self.commit(committables)?;
-        let doing = || format!("removing unfinished part files from '{}'", self.directory.display());
-        let entries = match fs::read_dir(&self.directory) {
-            Ok(entries) => entries,
-            // A fresh start: there is nothing yet, or nothing that could be a directory; the writers say which.
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
-            Err(e) => return Err(ConnectError::io(doing(), &e)),
-        };
-        let begin = format!(".{}-", self.prefix);
-        let mut removed = false;
-        for entry in entries {
-            let entry = entry.map_err(|e| ConnectError::io(doing(), &e))?;
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|n| n.starts_with(&begin) && n.ends_with(IN_PROGRESS)) {
-                match fs::remove_file(entry.path()) {
-                    Err(e) if e.kind() != ErrorKind::NotFound => {
-                        return Err(ConnectError::io(format!("{}: '{}'", doing(), entry.path().display()), &e));
-                    }
-                    _ => removed = true,
-                }
-            }
+        if let Some(bucket) = &self.bucket {
+            return bucket.recover(committables, &self.prefix);
         }
-        if removed { self.sync_directory() } else { Ok(()) }
+        self.commit(committables)?;
+        self.remove_unfinished(&self.directory).map(drop)
     }
 }

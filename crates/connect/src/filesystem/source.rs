@@ -1,54 +1,121 @@
-//! Files as a source: splits, and which reader takes one.
+//! Files as a source: splits, and which reader takes one. What there is to read is [`super::listing`]'s.
 
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
 use regex::Regex;
-use tidemill_format::compression::Compression;
+use serde::Deserialize;
+use tidemill_archive::{Container, LocalFile};
+use tidemill_format::compression::{self, Compression};
 use tidemill_format::csv::Header;
 use tidemill_format::text::TextFormat;
+use tidemill_store::StoreOptions;
 
 use super::FileFormat;
 use super::avro;
-use super::feed::{self, Feed, Plan};
-use super::metadata::{self, Constants};
+use super::cache::{PageCache, Residency, Tracked, residency};
+use super::directory::Place;
+use super::feed::{self, Feed, Opening, Plan, Tail, Work};
+use super::listing::{Item, Kind, Listing};
+use super::members::{MemberPosition, Members, MembersReader};
+use super::metadata::{self, Constants, FileInfo};
 use super::parquet;
-use super::path;
+use super::path::{self, Location};
+use super::queue::{self, Queue};
 use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
 use super::reader::{Lines, Position, TextReader};
+use super::sas;
 use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
+
+/// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
+const ITEMS_PER_READER: usize = 8;
 
 /// A table read from files.
 pub(super) struct FileSource {
-    /// A file, a directory or a glob.
-    pub path: String,
-    pub pattern: Option<Regex>,
+    pub location: Location,
     pub format: FileFormat,
     /// As the user says; otherwise the extension decides.
     pub compression: Option<Compression>,
     /// How often to look for more; `None` if the source is bounded.
     pub monitor: Option<Duration>,
+    pub page_cache: PageCache,
+    pub listing: Listing,
+    pub queue: Queue,
 }
 
 impl FileSource {
-    fn files(&self) -> Result<Vec<String>, ConnectError> {
-        let files = path::files(&self.path, self.pattern.as_ref(), self.monitor.is_some())?;
-        Ok(files.into_iter().map(|f| f.into_os_string().into_string().expect("checked by path::files")).collect())
+    /// A source of what the options mean.
+    pub fn new(location: Location, pattern: Option<Regex>, format: FileFormat, store: StoreOptions, page_cache: PageCache) -> Self {
+        let listing = Listing::new(location.clone(), pattern, store);
+        FileSource { location, format, compression: None, monitor: None, page_cache, listing, queue: Queue::default() }
+    }
+
+    fn items(&self) -> Result<Vec<Item>, ConnectError> {
+        let items = self.listing.items(self.monitor.is_some())?;
+        if let FileFormat::Text(_) = self.format {
+            return Ok(items);
+        }
+        match items.iter().find(|item| !matches!(item.kind, Kind::Plain)) {
+            Some(Item { id, .. }) => Err(ConnectError::new(format!(
+                "'{id}' lies in an archive, where only text can be read; unpack it (what is in it is compressed already)"
+            ))),
+            None => Ok(items),
+        }
     }
 
     fn compression(&self, path: &str) -> Compression {
-        self.compression.unwrap_or_else(|| Compression::from_path(path))
+        self.compression.unwrap_or_else(|| Compression::from_path(path::plain_name(path)))
     }
 
-    /// The ranges into which a file of this length is cut; one if it is not.
-    fn cut(&self, text: &TextFormat, path: &str, size: u64, range: u64, readers: usize) -> Result<Vec<(u64, u64)>, ConnectError> {
-        if size <= range || size < CUT_BYTES_MIN || self.compression(path) != Compression::None {
-            return Ok(vec![(0, size)]);
+    fn tell_queue(&self, items: &[Item], splits: usize, ahead: bool) {
+        let give_back = self.monitor.is_none() && self.page_cache.gives_back(items.iter().filter(|i| i.local()).map(|i| i.size).sum());
+        let plain = |item: &&Item| item.local() && !matches!(item.kind, Kind::Member) && item.size > 0;
+        let files = if ahead { items.iter().filter(plain).map(|i| (i.path.clone(), i.size)).collect() } else { Default::default() };
+        self.queue.fill(splits, files, give_back);
+    }
+
+    /// The pieces of an item, for so many readers and of about so many bytes. With items `enough` for all of them a
+    /// remote one is left whole: to look into each costs a round trip.
+    fn pieces(&self, item: &Item, range: u64, readers: usize, enough: bool) -> Result<Vec<Piece>, ConnectError> {
+        if item.kind != Kind::Plain || (enough && !item.local()) {
+            return Ok(vec![Piece::Whole]);
         }
-        File::open(path)
-            .and_then(|file| ranges::cut(&file, size, range, Cut::of(text), readers))
-            .map_err(|e| ConnectError::io(format!("cutting '{path}' into ranges"), &e))
+        match &self.format {
+            FileFormat::Text(text) => self.cut(text, item, range, readers),
+            FileFormat::Parquet(_) if item.size <= range => Ok(vec![Piece::Whole]),
+            FileFormat::Parquet(_) => parquet::pieces(&item.path, &self.listing.place(&item.path)?, range),
+            FileFormat::Avro(_) => Ok(vec![Piece::Whole]),
+            FileFormat::Sas(_) if item.size <= range => Ok(vec![Piece::Whole]),
+            FileFormat::Sas(format) => sas::pieces(format, &item.path, &self.listing.place(&item.path)?, item.size, range),
+        }
+    }
+
+    /// The ranges into which a text file is cut.
+    fn cut(&self, text: &TextFormat, item: &Item, range: u64, readers: usize) -> Result<Vec<Piece>, ConnectError> {
+        if item.size <= range || item.size < CUT_BYTES_MIN || self.compression(&item.path) != Compression::None {
+            return Ok(vec![Piece::Whole]);
+        }
+        let (how, failed) = (Cut::of(text), |e: &std::io::Error| ConnectError::io(format!("cutting '{}' into ranges", item.path), e));
+        let ranges = match self.listing.place(&item.path)? {
+            Place::Local => {
+                let file = File::open(&item.path).and_then(LocalFile::new).map_err(|e| failed(&e))?;
+                ranges::cut(&file, item.size, range, how, readers).map_err(|e| failed(&e))?
+            }
+            // To count quotes the object would have to come twice.
+            Place::Remote(store, object) if how == Cut::Lines && object.seekable => {
+                ranges::cut(&store.ranges(&object), item.size, range, how, readers).map_err(|e| failed(&e))?
+            }
+            Place::Remote(..) => return Ok(vec![Piece::Whole]),
+        };
+        Ok(if ranges.len() < 2 { vec![Piece::Whole] } else { ranges.into_iter().map(|(a, b)| Piece::Bytes(a, b)).collect() })
+    }
+
+    /// Whether every processor has a reader to run, so that a thread that decompresses would only be in the way.
+    fn busy(&self, readers: usize) -> bool {
+        readers >= std::thread::available_parallelism().map_or(1, usize::from) && self.queue.left() >= readers
     }
 
     fn open_text(
@@ -60,8 +127,7 @@ impl FileSource {
         context: ReaderContext,
     ) -> Result<Box<dyn Reader>, ConnectError> {
         let request = &context.request;
-        let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-        let (regular, compression) = (meta.is_file(), self.compression(path));
+        let compression = self.compression(path);
         let (start, end) = match piece {
             Piece::Bytes(start, end) => (*start, Some(*end)),
             _ => (0, None),
@@ -70,30 +136,126 @@ impl FileSource {
             Some(position) => Position::parse(position, &split.id)?,
             None => Position { offset: start, records: 0 },
         };
-        if regular && compression == Compression::None && meta.len() < base.offset {
-            return Err(feed::shorter(path, meta.len(), base.offset));
-        }
+        let care = self.queue.opened(path, context.shards);
+        let plain = compression == Compression::None;
+        // Where the input can begin: a compressed text only at its beginning.
+        let at = if plain { base.offset } else { 0 };
+        let doing = if plain { "reading" } else { "decompressing" };
+        let plan = |open: Opening| Plan { path: path.to_string(), open, at, from: base.offset, end, doing, whole: true, tail: None };
+        let (info, feed) = match self.listing.place(path)? {
+            Place::Remote(store, object) => {
+                let info = self.listing.info(path, &object);
+                if plain && object.size < base.offset {
+                    return Err(feed::shorter(path, object.size, base.offset));
+                }
+                let open: Opening = Box::new(move || unpacked(store.reader(&object, at, end), compression));
+                (info, Feed::thread(Work::Text(plan(open)), context.waker))
+            }
+            Place::Local => {
+                let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
+                let info = FileInfo::local(path, &meta)?;
+                if !meta.is_file() {
+                    // Opening a pipe waits for its writer, so the thread does it, and passes over what was read.
+                    let name = path.to_string();
+                    let open: Opening = Box::new(move || {
+                        let file = File::open(&name).map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?;
+                        unpacked(Box::new(file), compression)
+                    });
+                    let plan = Plan { at: 0, whole: false, ..plan(open) };
+                    (info, Feed::thread(Work::Text(plan), context.waker))
+                } else {
+                    if plain && meta.len() < base.offset {
+                        return Err(feed::shorter(path, meta.len(), base.offset));
+                    }
+                    let file = File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
+                    let length = meta.len();
+                    let open: Opening = Box::new(move || unpacked(Box::new(Tracked::new(file, length, at, end, care)), compression));
+                    let tail = self.monitor.filter(|_| plain).map(|interval| Tail { interval, identity: (meta.dev(), meta.ino()) });
+                    let in_place = end.is_some() || (self.monitor.is_none() && (plain || (at == base.offset && self.busy(context.shards))));
+                    let plan = Plan { tail, ..plan(open) };
+                    (info, if in_place { Feed::inline(plan) } else { Feed::thread(Work::Text(plan), context.waker) })
+                }
+            }
+        };
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
-        let constants = Constants::new(request, path, &meta)?;
+        let constants = Constants::of(request, &info)?;
         let header = matches!(text, TextFormat::Csv(csv) if csv.header != Header::No);
         let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::Before(u64::from(header)) };
-        let open = || File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e));
-        let in_place = end.is_some() || (regular && compression == Compression::None && self.monitor.is_none());
-        let feed = if in_place {
-            Feed::inline(path.to_string(), open()?, base.offset, end)
-        } else {
-            let plan = Plan {
-                path: path.to_string(),
-                // Opening a pipe waits for its writer, so the thread does it.
-                file: if regular { Some(open()?) } else { None },
-                compression,
-                skip: base.offset,
-                tail: self.monitor,
-            };
-            Feed::thread(plan, context.waker)
-        };
         Ok(Box::new(TextReader::new(path.to_string(), feed, decoder, base, lines, constants)))
     }
+
+    /// Opens a member of a zip that can be read anywhere.
+    fn open_member(
+        &self,
+        text: &TextFormat,
+        (archive, name): (&str, &str),
+        split: &Split,
+        context: ReaderContext,
+    ) -> Result<Box<dyn Reader>, ConnectError> {
+        let request = &context.request;
+        let base = split.position.as_ref().map(|position| Position::parse(position, &split.id)).transpose()?.unwrap_or_default();
+        let directory = self.listing.directory(archive)?;
+        let member = directory.member(archive, name)?;
+        let care = self.queue.opened(archive, context.shards);
+        let open = directory.open(archive, member, care)?;
+        let local = matches!(self.listing.place(archive)?, Place::Local);
+        let shown = format!("{archive}//{name}");
+        let plan = Plan { path: shown.clone(), open, at: 0, from: base.offset, end: None, doing: "unpacking", whole: true, tail: None };
+        let feed = match local && base.offset == 0 && self.busy(context.shards) {
+            true => Feed::inline(plan),
+            false => Feed::thread(Work::Text(plan), context.waker),
+        };
+        let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
+        let constants = Constants::of(request, &directory.info.member(name, member.size))?;
+        let header = matches!(text, TextFormat::Csv(csv) if csv.header != Header::No);
+        Ok(Box::new(TextReader::new(shown, feed, decoder, base, Lines::Before(u64::from(header)), constants)))
+    }
+
+    /// Opens an archive that is read from front to back.
+    fn open_archive(
+        &self,
+        text: &TextFormat,
+        (path, container): (&str, Container),
+        split: &Split,
+        context: ReaderContext,
+    ) -> Result<Box<dyn Reader>, ConnectError> {
+        let from = match &split.position {
+            None => MemberPosition::default(),
+            Some(position) => MemberPosition::deserialize(position).map_err(|e| {
+                ConnectError::new(format!(
+                    "the position {position} of split '{}' is not one of an archive: {e}; was the table's format changed?",
+                    split.id
+                ))
+            })?,
+        };
+        let care = self.queue.opened(path, context.shards);
+        let info;
+        let open: Opening = match self.listing.place(path)? {
+            Place::Remote(store, object) => {
+                info = self.listing.info(path, &object);
+                Box::new(move || Ok(store.reader(&object, 0, None)))
+            }
+            Place::Local => {
+                let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
+                info = FileInfo::local(path, &meta)?;
+                let (name, regular, length) = (path.to_string(), meta.is_file(), meta.len());
+                Box::new(move || {
+                    let file = File::open(&name).map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?;
+                    let input: Box<dyn Read + Send> =
+                        if regular { Box::new(Tracked::new(file, length, 0, None, care)) } else { Box::new(file) };
+                    Ok(input)
+                })
+            }
+        };
+        let (path, glob) = (path.to_string(), self.location.members.clone());
+        let members = Members { path, open, container, glob, must_match: self.listing.one_archive(), from };
+        Ok(Box::new(MembersReader::new(members, text.clone(), context.request, info, context.waker)))
+    }
+}
+
+/// The content of what was packed.
+fn unpacked(input: Box<dyn Read + Send>, compression: Compression) -> Result<Box<dyn Read + Send>, ConnectError> {
+    compression::reader(input, compression).map_err(|e| ConnectError::io(format!("setting up the decompression of {compression:?}"), &e))
 }
 
 impl Source for FileSource {
@@ -102,7 +264,9 @@ impl Source for FileSource {
     }
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        Ok(self.files()?.into_iter().map(Split::new).collect())
+        let items = self.items()?;
+        self.tell_queue(&items, items.len(), false);
+        Ok(items.into_iter().map(|item| Split::new(item.id)).collect())
     }
 
     fn changelog(&self) -> Changelog {
@@ -118,37 +282,68 @@ impl Source for FileSource {
         if parallelism < 2 || self.monitor.is_some() || self.format.changelog() {
             return self.splits(parallelism);
         }
-        let mut files = Vec::new();
-        for path in self.files()? {
-            let meta = fs::metadata(&path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-            // What is no regular file (a pipe) has no length to cut.
-            files.push((path, if meta.is_file() { meta.len() } else { 0 }));
-        }
-        let range = ranges::range_bytes(files.iter().map(|(_, size)| size).sum(), parallelism);
-        let mut splits = Vec::new();
-        for (path, size) in files {
-            let pieces: Vec<Piece> = match &self.format {
-                FileFormat::Text(text) => {
-                    self.cut(text, &path, size, range, parallelism)?.into_iter().map(|(a, b)| Piece::Bytes(a, b)).collect()
+        let items = self.items()?;
+        // An archive is looked at once, for all of its members.
+        let mut seen: Option<(String, Residency)> = None;
+        let mut found: Vec<(Item, Residency)> = Vec::with_capacity(items.len());
+        for item in items {
+            let cached = match &seen {
+                Some((path, cached)) if *path == item.path => *cached,
+                // A pipe, which has no length, is opened by nobody but its reader: that waits for its writer.
+                _ if item.local() && (item.size > 0 || item.kind == Kind::Member) => {
+                    File::open(&item.path).and_then(|file| residency(&file)).unwrap_or_default()
                 }
-                FileFormat::Parquet(_) if size <= range => vec![Piece::Whole],
-                FileFormat::Parquet(_) => parquet::pieces(&path, range)?,
-                FileFormat::Avro(_) => vec![Piece::Whole],
+                _ => Residency::default(),
             };
+            seen = Some((item.path.clone(), cached));
+            found.push((item, cached));
+        }
+        queue::order(&mut found, |(item, cached)| (item.size, *cached));
+        let total: u64 = found.iter().map(|(item, _)| item.size).sum();
+        let range = ranges::range_bytes(total, parallelism);
+        let mut splits = Vec::new();
+        for (item, cached) in &found {
+            let pieces = self.pieces(item, range, parallelism, found.len() >= ITEMS_PER_READER * parallelism)?;
+            if cached.bytes > 0 && (pieces.len() > 1 || matches!(item.kind, Kind::Member)) {
+                self.queue.remember(&item.path, *cached);
+            }
             match pieces.as_slice() {
-                [] | [_] => splits.push(Split::new(path)),
-                many => splits.extend(many.iter().map(|piece| Split::new(ranges::id(&path, piece)))),
+                [] | [_] => splits.push(Split::new(item.id.clone())),
+                many => splits.extend(many.iter().map(|piece| Split::new(ranges::id(&item.id, piece)))),
             }
         }
+        let items: Vec<Item> = found.into_iter().map(|(item, _)| item).collect();
+        self.tell_queue(&items, splits.len(), true);
         Ok(splits)
     }
 
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
-        let (path, piece) = ranges::parse_id(&split.id, |id| fs::metadata(id).is_ok());
+        if let FileFormat::Text(text) = &self.format {
+            if let Some(member) = path::split_member(&split.id) {
+                return self.open_member(text, member, split, context);
+            }
+            if let Some(container) = tidemill_archive::container(path::plain_name(&split.id)) {
+                return self.open_archive(text, (split.id.as_str(), container), split, context);
+            }
+        }
+        let (path, piece) = ranges::parse_id(&split.id, |id| self.listing.exists(id));
+        if let FileFormat::Text(text) = &self.format {
+            return self.open_text(text, path, &piece, split, context);
+        }
+        let (place, care) = (self.listing.place(path)?, self.queue.opened(path, context.shards));
+        let info = match &place {
+            Place::Remote(_, object) => self.listing.info(path, object),
+            Place::Local => {
+                let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
+                FileInfo::local(path, &meta)?
+            }
+        };
+        let asked = (&context.request, context.waker);
         match &self.format {
-            FileFormat::Text(text) => self.open_text(text, path, &piece, split, context),
-            FileFormat::Parquet(_) => parquet::open(path, &piece, split, &context.request),
-            FileFormat::Avro(_) => avro::open(path, split, &context.request),
+            FileFormat::Text(_) => unreachable!("opened above"),
+            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, asked, path),
+            FileFormat::Avro(_) => avro::open(&place, &info, care, split, asked, path),
+            FileFormat::Sas(format) => sas::open(format, &place, (&info, care), &piece, split, asked, path),
         }
     }
 
@@ -157,8 +352,11 @@ impl Source for FileSource {
     }
 
     fn rows_hint(&self) -> Option<usize> {
-        match (&self.format, self.monitor) {
-            (FileFormat::Parquet(_), None) => self.files().ok()?.iter().map(|path| parquet::rows(path)).sum::<Option<usize>>(),
+        match (&self.format, self.monitor, self.location.remote()) {
+            (FileFormat::Parquet(_), None, false) => self.items().ok()?.iter().map(|item| parquet::rows(&item.path)).sum::<Option<usize>>(),
+            (FileFormat::Sas(format), None, false) => {
+                self.items().ok()?.iter().map(|item| sas::rows(format, &item.path)).sum::<Option<usize>>()
+            }
             _ => None,
         }
     }

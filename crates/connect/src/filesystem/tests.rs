@@ -1,4 +1,7 @@
-//! The connector as a job uses it: write, commit, read, resume, follow, fail.
+//! The connector as a job uses it: write, commit, read, resume, follow, fail. Archives have tests of their own.
+
+mod archives;
+mod sas;
 
 use std::fs;
 use std::io::Write;
@@ -137,6 +140,8 @@ fn what_is_written_is_read_again() {
         ("avro", &[("avro.codec", "null")], "avro"),
         ("avro", &[("avro.codec", "deflate")], "avro"),
         ("avro", &[("avro.codec", "zstandard")], "avro"),
+        ("xport", &[], "xpt"),
+        ("xport", &[("xport.version", "8"), ("xport.text-length", "6, n: 1")], "xpt"),
         ("debezium-json", &[], "json"),
     ];
     for (format, more, extension) in cases {
@@ -455,7 +460,7 @@ fn parquet_is_resumed_and_divided_by_rows() {
     let source = source(dir.path(), "parquet", &[]);
     assert_eq!(source.rows_hint(), Some(100_000));
     let whole = source.splits(1).unwrap().remove(0);
-    let pieces = super::parquet::pieces(&whole.id, 1).unwrap();
+    let pieces = super::parquet::pieces(&whole.id, &super::directory::Place::Local, 1).unwrap();
     assert_eq!(pieces.len(), 4);
     let splits: Vec<_> = pieces.iter().map(|p| Split::new(super::ranges::id(&whole.id, p))).collect();
     assert!(read(&*source, &splits, 5000) == numbered(0, 100_000));

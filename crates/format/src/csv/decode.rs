@@ -198,6 +198,21 @@ impl CsvDecoder {
     }
 }
 
+/// Why a record of `count` fields is bad.
+pub(super) fn wrong_width(count: usize, expected: usize) -> String {
+    let s = |n: usize| if n == 1 { "" } else { "s" };
+    format!("has {count} field{}, the table has {expected} column{}", s(count), s(expected))
+}
+
+/// The error about a record that goes on and on.
+pub(super) fn too_long(at: u64, in_quotes: bool) -> FormatError {
+    let why = if in_quotes { "a quote was opened and never closed" } else { "no line end was found" };
+    FormatError::data(format!(
+        "the record at byte {at} is longer than {} MB: {why}; if quotes mean nothing here, set 'csv.disable-quote-character' = 'true'",
+        RECORD_BYTES_MAX >> 20
+    ))
+}
+
 /// A record chosen for decoding.
 #[derive(Clone, Copy)]
 struct Record {
@@ -232,12 +247,7 @@ impl Decoder for CsvDecoder {
         if self.taken == available {
             let waiting = self.buffer.len() - self.cursor.min(self.buffer.len());
             if waiting > RECORD_BYTES_MAX {
-                let why = if self.index.in_quotes() { "a quote was opened and never closed" } else { "no line end was found" };
-                return Err(FormatError::data(format!(
-                    "the record at byte {} is longer than {} MB: {why}; if quotes mean nothing here, set 'csv.disable-quote-character' = 'true'",
-                    self.base + self.cursor as u64,
-                    RECORD_BYTES_MAX >> 20
-                )));
+                return Err(too_long(self.base + self.cursor as u64, self.index.in_quotes()));
             }
             return Ok(None);
         }
@@ -269,8 +279,7 @@ impl Decoder for CsvDecoder {
                 if (count > expected && !trailing && !self.options.ignore_trailing_unmappable)
                     || (count < expected && self.options.fail_on_missing_columns)
                 {
-                    let s = |n: usize| if n == 1 { "" } else { "s" };
-                    bad.push((row, format!("has {count} field{}, the table has {expected} column{}", s(count), s(expected))));
+                    bad.push((row, wrong_width(count, expected)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 /// What the scanner is in the middle of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+pub(super) enum State {
     FieldStart,
     Unquoted,
     Quoted,
@@ -10,6 +10,24 @@ enum State {
     QuoteInQuoted,
     /// Behind an escape character inside a quoted field.
     Escaped,
+}
+
+impl State {
+    /// The state behind a byte; [`State::Unquoted`] means that the byte stands outside quotes, where it may
+    /// be a separator.
+    #[inline]
+    pub(super) fn behind(self, byte: u8, quote: Option<u8>, escape: Option<u8>) -> State {
+        let is_quote = Some(byte) == quote;
+        match self {
+            State::Escaped => State::Quoted,
+            State::Quoted if Some(byte) == escape => State::Escaped,
+            State::Quoted if is_quote => State::QuoteInQuoted,
+            State::Quoted => State::Quoted,
+            State::QuoteInQuoted if is_quote => State::Quoted,
+            State::FieldStart if is_quote => State::Quoted,
+            _ => State::Unquoted,
+        }
+    }
 }
 
 /// Positions of the separators of the records found so far.
@@ -78,26 +96,18 @@ impl Index {
 
     /// The scalar automaton, for text with quotes and for the tail.
     fn step(&mut self, buffer: &[u8], until: usize) {
-        let quote = self.quote;
         for (at, &byte) in buffer.iter().enumerate().take(until).skip(self.scanned) {
-            let is_quote = Some(byte) == quote;
-            self.state = match self.state {
-                State::Escaped => State::Quoted,
-                State::Quoted if Some(byte) == self.escape => State::Escaped,
-                State::Quoted if is_quote => State::QuoteInQuoted,
-                State::Quoted => State::Quoted,
-                State::QuoteInQuoted if is_quote => State::Quoted,
-                State::FieldStart if is_quote => State::Quoted,
-                _ if byte == self.delimiter => {
+            self.state = match self.state.behind(byte, self.quote, self.escape) {
+                State::Unquoted if byte == self.delimiter => {
                     self.separators.push(at as u32);
                     State::FieldStart
                 }
-                _ if byte == b'\n' => {
+                State::Unquoted if byte == b'\n' => {
                     self.record_ends.push(self.separators.len() as u32);
                     self.separators.push(at as u32);
                     State::FieldStart
                 }
-                _ => State::Unquoted,
+                other => other,
             };
         }
         self.scanned = self.scanned.max(until);
@@ -134,15 +144,16 @@ impl Index {
     }
 }
 
-struct Masks {
-    delimiters: u64,
-    newlines: u64,
-    quotes: u64,
+/// Which of 64 bytes are what: the lowest bit is the first byte's.
+pub(super) struct Masks {
+    pub delimiters: u64,
+    pub newlines: u64,
+    pub quotes: u64,
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
+pub(super) fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
     use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
     let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0 };
     // SAFETY: SSE2 is part of every x86-64 processor; each load reads 16 of the chunk's 64 bytes.
@@ -163,7 +174,7 @@ fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
+pub(super) fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
     let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0 };
     for (bit, &byte) in chunk.iter().enumerate() {
         masks.delimiters |= u64::from(byte == delimiter) << bit;

@@ -1,15 +1,17 @@
 //! Comma-separated values, as Flink's `csv` format reads and writes them.
 //!
 //! [`index`] finds the separators 64 bytes at a time, [`decode`] parses only the wanted columns,
-//! column by column, [`encode`] writes; [`messages`] does both where records come one by one. Quoting
+//! column by column, [`count`] only counts, [`encode`] writes; [`messages`] does both where records come one by one. Quoting
 //! follows RFC 4180: a quote opens a field only at its beginning, and is doubled inside.
 
+mod count;
 mod decode;
 mod encode;
 mod field;
 mod index;
 mod messages;
 
+pub use count::CsvCounter;
 pub use decode::CsvDecoder;
 pub use encode::CsvEncoder;
 pub(crate) use messages::{CsvMessageEncoder, CsvMessages};
@@ -44,7 +46,7 @@ options! {
         /// Skips records that cannot be read, as `'on-error' = 'skip'` does; they are counted.
         flink "csv.ignore-parse-errors" => ignore_parse_errors: bool = false;
         /// The text that stands for NULL, read and written. Without it an empty field is NULL for
-        /// every type but STRING, and NULL is written as an empty field.
+        /// every type but STRING, and NULL is written as an empty field, an empty text as two quotes.
         flink "csv.null-literal" => null_literal: Option<String>;
         /// Takes blanks away from both ends of unquoted fields.
         flink "csv.trim-spaces" => trim_spaces: bool = false;

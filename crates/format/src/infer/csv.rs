@@ -30,12 +30,36 @@ pub struct CsvSniff {
 /// # Errors
 /// There is no complete line, or the sample is not text.
 pub fn infer_csv(sample: &[u8], complete: bool) -> Result<(CsvSniff, SchemaRef), FormatError> {
+    infer_csv_as(sample, complete, &CsvKnown::default())
+}
+
+/// What is known of a CSV file before it is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CsvKnown {
+    /// The character between fields.
+    pub delimiter: Option<char>,
+    /// Whether the first line has the column names.
+    pub header: Option<bool>,
+    /// The character around fields that contain delimiters.
+    pub quote: Option<char>,
+}
+
+/// As [`infer_csv`], where some of it is known.
+///
+/// # Errors
+/// As [`infer_csv`]; a delimiter or a quote that is no ASCII character.
+pub fn infer_csv_as(sample: &[u8], complete: bool, known: &CsvKnown) -> Result<(CsvSniff, SchemaRef), FormatError> {
+    let byte = |c: Option<char>, what: &str| match c.map(u8::try_from) {
+        Some(Ok(byte)) if byte.is_ascii() => Ok(Some(byte)),
+        Some(_) => Err(FormatError::data(format!("the columns cannot be found with a {what} that is no ASCII character; declare them"))),
+        None => Ok(None),
+    };
     let sample = sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample);
     if sample.contains(&0) {
         return Err(FormatError::data("this is not CSV: it contains zero bytes; is it compressed, or in UTF-16?"));
     }
-    let quote = sniff_quote(sample);
-    let delimiter = sniff_delimiter(sample, quote, complete);
+    let quote = byte(known.quote, "quote")?.unwrap_or_else(|| sniff_quote(sample));
+    let delimiter = byte(known.delimiter, "delimiter")?.unwrap_or_else(|| sniff_delimiter(sample, quote, complete));
     let records: Vec<_> = Records { rest: sample, delimiter, quote, complete }.collect();
     if records.is_empty() {
         return Err(FormatError::data(if sample.trim_ascii().is_empty() {
@@ -45,7 +69,7 @@ pub fn infer_csv(sample: &[u8], complete: bool) -> Result<(CsvSniff, SchemaRef),
         }));
     }
     let columns = records[1..].iter().map(Vec::len).max().unwrap_or(0).max(records[0].len());
-    let header = has_header(&records, columns);
+    let header = known.header.unwrap_or_else(|| has_header(&records, columns));
     let types = types(&records[header as usize..], columns);
     let names = (0..columns).map(|i| match records[0].get(i) {
         Some(cell) if header => String::from_utf8_lossy(&cell.text).trim().to_string(),

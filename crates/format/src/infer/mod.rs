@@ -7,7 +7,7 @@
 mod csv;
 mod json;
 
-pub use csv::{CsvSniff, infer_csv};
+pub use csv::{CsvKnown, CsvSniff, infer_csv, infer_csv_as};
 pub use json::infer_json;
 
 use std::collections::HashSet;

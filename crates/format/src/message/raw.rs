@@ -97,6 +97,23 @@ impl Values {
         }
     }
 
+    /// Makes room for about as many values and bytes as came the last time.
+    fn reserve(&mut self, values: usize, bytes: usize) {
+        match self {
+            Values::Text(data, offsets) | Values::Binary(data, offsets) => {
+                data.reserve(bytes + bytes / 8);
+                offsets.reserve(values);
+            }
+            Values::Bool(v) => v.reserve(values),
+            Values::Int8(v) => v.reserve(values),
+            Values::Int16(v) => v.reserve(values),
+            Values::Int32(v) => v.reserve(values),
+            Values::Int64(v) => v.reserve(values),
+            Values::Float32(v) => v.reserve(values),
+            Values::Float64(v) => v.reserve(values),
+        }
+    }
+
     /// Appends the value that the bytes are; what is expected instead if they are none.
     #[inline]
     fn push(&mut self, bytes: &[u8], options: &RawFormatOptions) -> Result<(), String> {
@@ -232,6 +249,8 @@ pub(super) struct RawMessages {
     nulls: NullBufferBuilder,
     origins: Origins,
     bytes: usize,
+    /// Values and bytes of the last take, to reserve for as many.
+    expected: (usize, usize),
     bad: Vec<(u32, String)>,
 }
 
@@ -247,6 +266,7 @@ impl RawMessages {
             nulls: NullBufferBuilder::new(0),
             origins: Origins::default(),
             bytes: 0,
+            expected: (0, 0),
             bad: Vec::new(),
         })
     }
@@ -274,6 +294,9 @@ impl RawMessages {
 
 impl MessageDecoder for RawMessages {
     fn push(&mut self, message: Option<&[u8]>) {
+        if self.origins.messages() == 0 {
+            self.values.reserve(self.expected.0, self.expected.1);
+        }
         let rows = match self.read(message) {
             Ok(()) => 1,
             Err(reason) => {
@@ -290,7 +313,8 @@ impl MessageDecoder for RawMessages {
 
     fn take(&mut self) -> Result<Messages, FormatError> {
         let rows = self.nulls.len();
-        self.bytes = 0;
+        // Twice the bytes were counted, since some characters grow.
+        self.expected = (rows, std::mem::take(&mut self.bytes) / 2);
         let column = self.values.take(self.nulls.finish())?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let columns = vec![column; self.schema.fields().len()];

@@ -11,13 +11,6 @@ fn names_in_order_of_their_numbers() {
 }
 
 #[test]
-fn numbers_are_grouped() {
-    for (number, expect) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
-        assert_eq!(grouped(number), expect);
-    }
-}
-
-#[test]
 fn tables_show_medians_and_failures() {
     let run = |elapsed_s| Measured {
         elapsed_s,

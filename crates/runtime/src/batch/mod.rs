@@ -23,6 +23,7 @@ use datafusion::prelude::SessionConfig;
 use datafusion_expr::LogicalPlan;
 use futures::StreamExt;
 use tidemill_block::{Block, clock};
+use tidemill_connect::filesystem::cache::bytes_read;
 use tidemill_connect::{ConnectError, SinkContext};
 use tidemill_sql::{InsertPlan, SqlError};
 
@@ -84,6 +85,18 @@ impl BatchRunner {
         Ok(datafusion::physical_plan::displayable(physical.as_ref()).indent(false).to_string())
     }
 
+    /// What says, while queries run, how many rows and bytes (as they are decoded) they have read so far, of all
+    /// tables together.
+    pub fn counters(&self) -> impl Fn() -> (u64, u64) + Send + Sync + use<> {
+        let sources = self.sources.clone();
+        move || {
+            let sources = sources.lock().expect("no panic while held");
+            sources
+                .values()
+                .fold((0, 0), |(rows, bytes), m| (rows + m.rows.load(Ordering::Relaxed), bytes + m.bytes.load(Ordering::Relaxed)))
+        }
+    }
+
     /// Runs a query; `each` gets its batches in order.
     ///
     /// # Errors
@@ -110,6 +123,7 @@ impl BatchRunner {
     pub fn run(&self, name: &str, inserts: &[InsertPlan], stop: &Stop) -> Result<Summary, JobError> {
         let begun = Instant::now();
         let usage = process_usage();
+        let read = bytes_read();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut sinks: Vec<(String, Vec<Arc<NodeMetrics>>)> = Vec::new();
         let mut pending = Vec::new();
@@ -219,6 +233,7 @@ impl BatchRunner {
             user_s: user - usage.0,
             sys_s: sys - usage.1,
             peak_memory_bytes: peak,
+            read: bytes_read().since(read),
             rows_in,
             rows_out: nodes[nodes.len() - sinks.len()..].iter().map(|n| n.rows).sum(),
             rows_per_s: rows_in as f64 / elapsed.max(1e-9),

@@ -33,6 +33,8 @@ pub(super) type SourceMetrics = Arc<Mutex<BTreeMap<String, Arc<NodeMetrics>>>>;
 
 /// Rows a batch: DataFusion's own default.
 const BATCH_ROWS: usize = 8192;
+/// And if no column is wanted: such a batch is nothing but a number.
+const COUNTED_ROWS: usize = 4 * BATCH_ROWS;
 
 /// A declared table that DataFusion can scan.
 pub(super) struct ConnectorTable {
@@ -270,7 +272,8 @@ impl Scan {
             let Some(split) = self.queue.lock().expect("no panic while held").pop_front() else { return Ok(None) };
             self.reader = Some(self.source.open(&split, self.context.clone()).map_err(|e| failed(&self.table, e))?);
         }
-        let polled = self.reader.as_mut().expect("opened above").poll(BATCH_ROWS).map_err(|e| failed(&self.table, e))?;
+        let rows = if self.order.is_empty() { COUNTED_ROWS } else { BATCH_ROWS };
+        let polled = self.reader.as_mut().expect("opened above").poll(rows).map_err(|e| failed(&self.table, e))?;
         Ok(Some(polled))
     }
 

@@ -4,11 +4,12 @@
 //! statement set goes on to its END. A statement is read by our own grammar (`create`, `simple`,
 //! this file) over sqlparser's parser (`cursor`), which reads queries and expressions; `expression`
 //! holds what Flink adds to those, `match_recognize` reads the clause of that name, `window` decodes
-//! the window functions in the tree, `refuse` says no to what is not run.
+//! the window functions in the tree, `file_call` files with options, `refuse` says no to what is not run.
 
 mod create;
 mod cursor;
 pub(crate) mod expression;
+mod file_call;
 mod function;
 pub(crate) mod match_recognize;
 mod refuse;
@@ -23,6 +24,7 @@ use std::ops::Range;
 
 use sqlparser::tokenizer::Token;
 
+pub(crate) use file_call::file_call;
 pub(crate) use table_call::table_call;
 pub(crate) use window::is_table_argument;
 pub use window::window_call;

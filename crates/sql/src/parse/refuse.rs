@@ -2,19 +2,19 @@
 //! a later stage would ignore in silence. Each refusal names the construct and the nearest thing that
 //! works.
 
-use std::ops::ControlFlow;
-
 use sqlparser::ast::{
     Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr, Spanned,
-    TableFactor, TableVersion, Visit, Visitor,
+    TableFactor, TableVersion,
 };
 use sqlparser::tokenizer::{Span as TokenSpan, Token};
 
 use super::expression::is_clause_word;
+use super::file_call::file_call;
 use super::script::Script;
 use super::table_call::table_call;
 use super::window::{is_table_argument, is_window_function, window_call};
 use crate::diagnostic::{LineIndex, Span, SqlError};
+use crate::walk::{self, Node};
 
 /// Refuses constructs that begin with this word wherever they stand.
 pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> {
@@ -173,19 +173,14 @@ pub(crate) fn reserved_help(word: &str) -> Option<String> {
 
 /// Refuses what a query holds.
 pub(crate) fn check_query(query: &Query, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    broken(query.visit(&mut Refuser { lines, of_tables: Vec::new() }))
+    let mut refuser = Refuser { lines, of_tables: Vec::new() };
+    walk::query(query, &mut |node| refuser.check(node))
 }
 
 /// Refuses what an expression holds.
 pub(crate) fn check_expr(expr: &Expr, lines: &LineIndex<'_>) -> Result<(), SqlError> {
-    broken(expr.visit(&mut Refuser { lines, of_tables: Vec::new() }))
-}
-
-fn broken(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
-    match flow {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(*error),
-    }
+    let mut refuser = Refuser { lines, of_tables: Vec::new() };
+    walk::expr(expr, &mut |node| refuser.check(node))
 }
 
 struct Refuser<'l> {
@@ -195,13 +190,23 @@ struct Refuser<'l> {
 }
 
 impl Refuser<'_> {
-    fn refuse(&self, span: TokenSpan, message: &str, help: &str) -> ControlFlow<Box<SqlError>> {
+    fn check(&mut self, node: Node<'_>) -> Result<(), SqlError> {
+        match node {
+            Node::Query(query) => self.check_query(query),
+            Node::Select(select) => self.check_select(select),
+            Node::TableFactor(factor) => self.check_table_factor(factor),
+            Node::Expr(expr) => self.check_expr(expr),
+            Node::Relation(_) => Ok(()),
+        }
+    }
+
+    fn refuse(&self, span: TokenSpan, message: &str, help: &str) -> Result<(), SqlError> {
         let error = SqlError::new(message).or_at(self.lines.span(span));
-        ControlFlow::Break(Box::new(if help.is_empty() { error } else { error.with_help(help) }))
+        Err(if help.is_empty() { error } else { error.with_help(help) })
     }
 
     /// A function that takes a table stands in FROM.
-    fn check_call(&self, name: &ObjectName, args: &[FunctionArg]) -> ControlFlow<Box<SqlError>> {
+    fn check_call(&self, name: &ObjectName, args: &[FunctionArg]) -> Result<(), SqlError> {
         let takes_table = args.iter().any(|arg| match arg {
             FunctionArg::Unnamed(FunctionArgExpr::Expr(e))
             | FunctionArg::Named { arg: FunctionArgExpr::Expr(e), .. }
@@ -215,14 +220,10 @@ impl Refuser<'_> {
                 &format!("write SELECT * FROM {name}(TABLE t PARTITION BY k)"),
             );
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
-}
 
-impl Visitor for Refuser<'_> {
-    type Break = Box<SqlError>;
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
+    fn check_query(&self, query: &Query) -> Result<(), SqlError> {
         if matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)) {
             return self.refuse(
                 query.body.span(),
@@ -233,10 +234,10 @@ impl Visitor for Refuser<'_> {
         if !query.locks.is_empty() || query.for_clause.is_some() {
             return self.refuse(query.body.span(), "FOR UPDATE and its like are not supported: nothing is locked", "leave it out");
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 
-    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+    fn check_select(&self, select: &Select) -> Result<(), SqlError> {
         let span = select.select_token.0.span;
         if select.top.is_some() {
             return self.refuse(span, "TOP is not part of Flink SQL", "write LIMIT at the end; a column of the name top needs backticks");
@@ -283,21 +284,24 @@ impl Visitor for Refuser<'_> {
                 _ => {}
             }
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+    fn check_table_factor(&mut self, factor: &TableFactor) -> Result<(), SqlError> {
         if let Some(Err(error)) = window_call(factor, self.lines) {
-            return ControlFlow::Break(Box::new(error));
+            return Err(error);
         }
         let of_tables = match table_call(factor, self.lines) {
-            Some(Err(error)) => return ControlFlow::Break(Box::new(error)),
+            Some(Err(error)) => return Err(error),
             Some(Ok(call)) => {
                 self.of_tables.push(call.name.span());
                 true
             }
             None => false,
         };
+        if let Some(Err(error)) = file_call(factor, self.lines) {
+            return Err(error);
+        }
         let span = factor.span();
         match factor {
             TableFactor::Table { name, args, with_hints, version, partitions, with_ordinality, sample, json_path, index_hints, .. } => {
@@ -370,10 +374,10 @@ impl Visitor for Refuser<'_> {
             }
             _ => {}
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+    fn check_expr(&self, expr: &Expr) -> Result<(), SqlError> {
         if let Expr::InSubquery { expr, .. } = expr
             && let Expr::Tuple(_) = expr.as_ref()
         {
@@ -389,6 +393,6 @@ impl Visitor for Refuser<'_> {
         {
             return self.check_call(&function.name, &list.args);
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use sqlparser::ast::{ObjectName, Spanned};
 use tidemill_plan::Table;
 
 use crate::diagnostic::{LineIndex, SqlError};
-use crate::session::FileResolver;
+use crate::session::{FileRequest, FileResolver};
 
 /// Flink's names of the catalog and the database that are there from the start.
 const DEFAULTS: [&str; 2] = ["default_catalog", "default_database"];
@@ -174,13 +174,13 @@ pub(crate) fn strip_defaults<'a>(parts: &[&'a str]) -> Option<&'a str> {
 pub(crate) fn looks_like_file(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     name.contains('/')
-        || [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".zip"].iter().any(|end| lower.ends_with(end))
+        || [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".avro", ".gz", ".zst", ".zip"].iter().any(|end| lower.ends_with(end))
 }
 
 /// The files of one statement: each is looked at once.
 pub(crate) struct Files {
     resolver: Option<FileResolver>,
-    seen: Mutex<HashMap<String, Arc<Table>>>,
+    seen: Mutex<HashMap<FileRequest, Arc<[Arc<Table>]>>>,
 }
 
 impl Files {
@@ -188,17 +188,18 @@ impl Files {
         Files { resolver, seen: Mutex::default() }
     }
 
-    pub fn table(&self, path: &str) -> Result<Arc<Table>, SqlError> {
+    /// The tables that files are, one or more.
+    pub fn tables(&self, request: &FileRequest) -> Result<Arc<[Arc<Table>]>, SqlError> {
         let Some(resolver) = &self.resolver else {
-            return Err(SqlError::new(format!("'{path}': files cannot be read here"))
+            return Err(SqlError::new(format!("'{}': files cannot be read here", request.paths.join("', '")))
                 .with_help("declare a table: CREATE TABLE … WITH ('connector' = 'filesystem', …)"));
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(table) = seen.get(path) {
-            return Ok(table.clone());
+        if let Some(tables) = seen.get(request) {
+            return Ok(tables.clone());
         }
-        let table = Arc::new(resolver(path).map_err(SqlError::new)?);
-        seen.insert(path.to_string(), table.clone());
-        Ok(table)
+        let tables: Arc<[Arc<Table>]> = resolver(request).map_err(SqlError::new)?.into_iter().map(Arc::new).collect();
+        seen.insert(request.clone(), tables.clone());
+        Ok(tables)
     }
 }

@@ -16,9 +16,11 @@ use super::catalog::{Catalog, Files, Relation, looks_like_file, strip_defaults};
 use super::functions::Functions;
 use super::hints::Hints;
 use super::types::FlinkTypes;
+use super::union;
 use super::window::FromPlanner;
 use super::with_options;
 use crate::diagnostic::SqlError;
+use crate::session::FileRequest;
 
 /// Names in `FROM`.
 #[derive(Clone)]
@@ -33,14 +35,26 @@ impl Relations {
         match self.catalog.get(name) {
             Some(Relation::Table { table, .. }) => table_source(table),
             Some(Relation::View(view)) => Ok(Arc::new(CatalogTable::new(view.plan.clone()))),
-            None if looks_like_file(name) => self.file(name, None),
+            None if looks_like_file(name) => self.files(&FileRequest::path(name), None),
             None => Err(self.catalog.unknown(name)),
         }
     }
 
-    /// A file, with the options of a hint.
-    pub fn file(&self, path: &str, options: Option<BTreeMap<String, String>>) -> Result<Arc<dyn TableSource>, SqlError> {
-        table_source(&with_options(&self.files.table(path)?, options))
+    /// Files, with the options of a hint.
+    pub fn files(&self, request: &FileRequest, options: Option<BTreeMap<String, String>>) -> Result<Arc<dyn TableSource>, SqlError> {
+        let tables = self.files.tables(request)?;
+        let tables: Vec<Arc<Table>> = tables.iter().map(|table| with_options(table, options.clone())).collect();
+        match tables.as_slice() {
+            [table] => table_source(table),
+            many => match union::by_name(many) {
+                Ok(plan) => Ok(Arc::new(CatalogTable::new(plan))),
+                Err(e) => Err(SqlError::new(format!(
+                    "putting together the columns of {}: {}",
+                    request.paths.join(", "),
+                    super::error::message(&e)
+                ))),
+            },
+        }
     }
 }
 

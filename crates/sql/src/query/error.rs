@@ -1,16 +1,17 @@
 //! From DataFusion's errors to ours: without their wrapping, in the words of this dialect, at a place.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
+use std::convert::Infallible;
 
 use datafusion_common::{DataFusionError, Diagnostic, SchemaError};
-use sqlparser::ast::{Expr, ObjectName, Query, SelectItem, Visit, Visitor};
+use sqlparser::ast::{Expr, ObjectName, Query, SelectItem};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
 use tidemill_plan::message::{flink_types, plain};
 
 use super::catalog::{listed, nearest};
 use super::functions::Functions;
 use crate::diagnostic::{LineIndex, Span, SqlError};
+use crate::walk::{self, Node};
 
 /// The names in a tree with their places: DataFusion often names what is wrong and not where.
 #[derive(Default)]
@@ -21,14 +22,43 @@ pub(crate) struct Words {
 impl Words {
     pub fn of_query(query: &Query) -> Self {
         let mut words = Words::default();
-        let _ = query.visit(&mut words);
+        let Ok(()) = walk::query::<Infallible>(query, &mut |node| {
+            words.note(node);
+            Ok(())
+        });
         words
     }
 
     pub fn of_expr(expr: &Expr) -> Self {
         let mut words = Words::default();
-        let _ = expr.visit(&mut words);
+        let Ok(()) = walk::expr::<Infallible>(expr, &mut |node| {
+            words.note(node);
+            Ok(())
+        });
         words
+    }
+
+    fn note(&mut self, node: Node<'_>) {
+        match node {
+            Node::Expr(Expr::Identifier(ident)) => self.words.push((ident.value.clone(), ident.span)),
+            Node::Expr(Expr::CompoundIdentifier(idents)) => {
+                let whole = TokenSpan::union_iter(idents.iter().map(|i| i.span));
+                if let Some(last) = idents.last() {
+                    self.words.push((last.value.clone(), whole));
+                }
+                self.words.extend(idents.iter().map(|i| (i.value.clone(), i.span)));
+            }
+            Node::Expr(Expr::Function(function)) => self.push(&function.name),
+            Node::Relation(relation) => self.push(relation),
+            Node::Select(select) => {
+                for item in &select.projection {
+                    if let SelectItem::ExprWithAlias { alias, .. } = item {
+                        self.words.push((alias.value.clone(), alias.span));
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     fn push(&mut self, name: &ObjectName) {
@@ -41,40 +71,6 @@ impl Words {
     fn find(&self, word: &str) -> Option<TokenSpan> {
         let exact = self.words.iter().find(|(w, _)| w == word);
         exact.or_else(|| self.words.iter().find(|(w, _)| w.eq_ignore_ascii_case(word))).map(|(_, span)| *span)
-    }
-}
-
-impl Visitor for Words {
-    type Break = ();
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Identifier(ident) => self.words.push((ident.value.clone(), ident.span)),
-            Expr::CompoundIdentifier(idents) => {
-                let whole = TokenSpan::union_iter(idents.iter().map(|i| i.span));
-                if let Some(last) = idents.last() {
-                    self.words.push((last.value.clone(), whole));
-                }
-                self.words.extend(idents.iter().map(|i| (i.value.clone(), i.span)));
-            }
-            Expr::Function(function) => self.push(&function.name),
-            _ => {}
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        self.push(relation);
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_select(&mut self, select: &sqlparser::ast::Select) -> ControlFlow<()> {
-        for item in &select.projection {
-            if let SelectItem::ExprWithAlias { alias, .. } = item {
-                self.words.push((alias.value.clone(), alias.span));
-            }
-        }
-        ControlFlow::Continue(())
     }
 }
 

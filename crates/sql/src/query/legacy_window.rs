@@ -1,17 +1,16 @@
 //! Group windows of the older form: `GROUP BY TUMBLE(rt, INTERVAL '1' DAY), k` with `TUMBLE_START`,
 //! `TUMBLE_END` and `TUMBLE_ROWTIME`. They become a window function over the table in `FROM`.
 
-use std::ops::ControlFlow;
-
 use sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr, Spanned,
-    TableAlias, TableFactor, TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    TableAlias, TableFactor, TableWithJoins, WildcardAdditionalOptions,
 };
 
 use super::rewrite_sql::call;
 use crate::diagnostic::{LineIndex, SqlError};
 use crate::dialect::TABLE_ARGUMENT;
 use crate::parse::match_recognize::match_clause;
+use crate::walk::outer_first_mut;
 
 /// A group window as it is written.
 struct GroupWindow {
@@ -223,24 +222,17 @@ struct Replacer<'a> {
 
 impl Replacer<'_> {
     fn run(&mut self, expr: &mut Expr) -> Result<(), SqlError> {
-        match expr.visit(self) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(e) => Err(*e),
-        }
+        outer_first_mut(expr, &mut |e| self.replace(e))
     }
-}
 
-impl VisitorMut for Replacer<'_> {
-    type Break = Box<SqlError>;
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
-        let Expr::Function(function) = &*expr else { return ControlFlow::Continue(()) };
-        let Some(name) = name_of(function) else { return ControlFlow::Continue(()) };
+    fn replace(&mut self, expr: &mut Expr) -> Result<(), SqlError> {
+        let Expr::Function(function) = &*expr else { return Ok(()) };
+        let Some(name) = name_of(function) else { return Ok(()) };
         let Some((kind, part)) = name.split_once('_').filter(|(kind, _)| ["TUMBLE", "HOP", "SESSION"].contains(kind)) else {
-            return ControlFlow::Continue(());
+            return Ok(());
         };
         let place = self.lines.span(function.name.span());
-        let fail = |message: String, help: &str| ControlFlow::Break(Box::new(SqlError::new(message).or_at(place).with_help(help)));
+        let fail = |message: String, help: &str| Err(SqlError::new(message).or_at(place).with_help(help));
         let column = match part {
             "START" => "window_start",
             "END" => "window_end",
@@ -249,7 +241,7 @@ impl VisitorMut for Replacer<'_> {
                 "window_time"
             }
             "PROCTIME" => return fail(format!("{name} is not supported"), "windows are over event time: use the ROWTIME function"),
-            _ => return ControlFlow::Continue(()),
+            _ => return Ok(()),
         };
         let same = kind == self.window.name
             && arguments(function).is_some_and(|args| {
@@ -264,6 +256,6 @@ impl VisitorMut for Replacer<'_> {
             );
         }
         *expr = Expr::Identifier(Ident::new(column));
-        ControlFlow::Continue(())
+        Ok(())
     }
 }

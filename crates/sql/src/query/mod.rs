@@ -6,7 +6,7 @@
 //! [`window`] for what stands in `FROM` ([`match_recognize`] for patterns); [`rewrite_plan`] gives casts
 //! and averages Flink's meaning, [`unnest`] makes plain plans of `CROSS JOIN UNNEST`, [`temporal`] sees to
 //! `FOR SYSTEM_TIME AS OF` before and after, with [`lookup`] for processing time.
-//! Errors come out through [`error`]. Tables and sinks: [`create`], [`like`], [`insert`], [`show`].
+//! Errors come out through [`error`]. Tables and sinks: [`create`], [`like`], [`insert`], [`show`]; [`union`] puts files together.
 
 pub(crate) mod catalog;
 pub(crate) mod context;
@@ -29,6 +29,7 @@ pub(crate) mod temporal;
 #[cfg(test)]
 mod tests;
 pub(crate) mod types;
+mod union;
 pub(crate) mod unnest;
 pub(crate) mod window;
 
@@ -45,7 +46,7 @@ use sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, Statement as SqlStateme
 use tidemill_plan::Table;
 
 use crate::diagnostic::{LineIndex, Span, SqlError};
-use crate::session::{LookupResolver, Session};
+use crate::session::{FileRequest, LookupResolver, Session};
 use catalog::{Catalog, Files};
 use context::Context;
 use functions::Functions;
@@ -145,7 +146,7 @@ impl Planner {
         let place = window::name_place(name, &lines);
         let quoted = matches!(name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| i.quote_style == Some('\'')));
         let source = if quoted {
-            context.relations.file(&catalog::last_part(name), None)
+            context.relations.files(&FileRequest::path(catalog::last_part(name)), None)
         } else {
             catalog::plain_name(name, &lines).and_then(|name| context.relations.source(&name))
         };

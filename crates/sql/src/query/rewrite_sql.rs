@@ -1,12 +1,10 @@
 //! Before planning: what Flink writes in its own way becomes what DataFusion reads. Also the checks
 //! that need the tree, because the plan no longer shows them.
 
-use std::ops::ControlFlow;
-
 use sqlparser::ast::{
     BinaryOperator, CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor,
-    TimezoneInfo, Value, VisitMut, VisitorMut,
+    TimezoneInfo, Value,
 };
 use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
@@ -19,22 +17,18 @@ use super::legacy_window;
 use super::temporal;
 use crate::diagnostic::{LineIndex, SqlError};
 use crate::parse::is_table_argument;
+use crate::walk::{self, NodeMut};
 
 /// Rewrites a query.
 pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
-    result(query.visit(&mut Rewriter { lines, functions, hints }))
+    let rewriter = Rewriter { lines, functions, hints };
+    walk::query_mut(query, &mut |node| rewriter.rewrite(node))
 }
 
 /// Rewrites an expression.
 pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
-    result(expr.visit(&mut Rewriter { lines, functions, hints }))
-}
-
-fn result(flow: ControlFlow<Box<SqlError>>) -> Result<(), SqlError> {
-    match flow {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(*error),
-    }
+    let rewriter = Rewriter { lines, functions, hints };
+    walk::expr_mut(expr, &mut |node| rewriter.rewrite(node))
 }
 
 struct Rewriter<'l> {
@@ -43,43 +37,18 @@ struct Rewriter<'l> {
     hints: &'l Hints,
 }
 
-impl VisitorMut for Rewriter<'_> {
-    type Break = Box<SqlError>;
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
-        match self.select(select) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => ControlFlow::Break(Box::new(e)),
-        }
-    }
-
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        order_distinct(query);
-        ControlFlow::Continue(())
-    }
-
-    /// `UNNEST(a) WITH ORDINALITY` unnests the numbers of the elements beside the elements.
-    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Self::Break> {
-        if let TableFactor::UNNEST { array_exprs, with_ordinality, .. } = factor
-            && *with_ordinality
-            && let [array] = array_exprs.as_slice()
-        {
-            let numbers = call("generate_series", vec![number("1"), call("array_length", vec![array.clone()])]);
-            array_exprs.push(numbers);
-            *with_ordinality = false;
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
-        match self.expr(expr) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => ControlFlow::Break(Box::new(e)),
-        }
-    }
-}
-
 impl Rewriter<'_> {
+    fn rewrite(&self, node: NodeMut<'_>) -> Result<(), SqlError> {
+        match node {
+            NodeMut::Select(select) => self.select(select)?,
+            NodeMut::AfterQuery(query) => order_distinct(query),
+            NodeMut::AfterTableFactor(factor) => number_elements(factor),
+            NodeMut::AfterExpr(expr) => self.expr(expr)?,
+            NodeMut::Expr(_) => {}
+        }
+        Ok(())
+    }
+
     fn select(&self, select: &mut Select) -> Result<(), SqlError> {
         temporal::rewrite(select, self.lines, self.hints)?;
         if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
@@ -200,6 +169,18 @@ impl Rewriter<'_> {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// `UNNEST(a) WITH ORDINALITY` unnests the numbers of the elements beside the elements.
+fn number_elements(factor: &mut TableFactor) {
+    if let TableFactor::UNNEST { array_exprs, with_ordinality, .. } = factor
+        && *with_ordinality
+        && let [array] = array_exprs.as_slice()
+    {
+        let numbers = call("generate_series", vec![number("1"), call("array_length", vec![array.clone()])]);
+        array_exprs.push(numbers);
+        *with_ordinality = false;
     }
 }
 

@@ -447,20 +447,22 @@ fn files_are_tables() {
     use std::sync::Arc;
     use tidemill_plan::{Column, ColumnKind, Table};
     let mut session = session();
-    session.set_file_resolver(Arc::new(|path| match path {
-        "data/*.csv" => Ok(Table {
+    session.set_file_resolver(Arc::new(|request| match request.paths[0].as_str() {
+        path @ "data/*.csv" => Ok(vec![Table {
             name: path.to_string(),
             columns: vec![Column { name: "a".into(), data_type: DataType::Int64, nullable: true, kind: ColumnKind::Physical }],
             watermark: None,
             primary_key: Vec::new(),
             options: Default::default(),
-        }),
+        }]),
         other => Err(format!("{other}: no such file")),
     }));
     for from in ["'data/*.csv'", "`data/*.csv`", "(SELECT * FROM 'data/*.csv' AS f)"] {
         let Outcome::Query(plan) = outcome(&mut session, &format!("SELECT a FROM {from}")).expect(from) else { panic!("a query") };
         assert_eq!(plan.schema().fields().len(), 1, "{from}");
     }
+    let call = "SELECT f.a FROM read_csv('data/*.csv', filename = true) AS f";
+    assert!(matches!(outcome(&mut session, call), Ok(Outcome::Query(_))));
     let error = outcome(&mut session, "SELECT * FROM 'x.csv'").expect_err("no file");
     assert!(error.contains("x.csv: no such file") && error.contains("1:15"), "{error}");
     assert!(matches!(outcome(&mut session, "COPY 'data/*.csv' TO 'o.parquet' (FORMAT parquet)"), Ok(Outcome::Copy { .. })));

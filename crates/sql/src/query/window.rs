@@ -23,7 +23,8 @@ use super::{match_recognize, process, table_factor, with_options};
 use crate::ast::{self, TableArg, WindowCall};
 use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::parse::match_recognize::match_clause;
-use crate::parse::{table_call, window_call};
+use crate::parse::{file_call, table_call, window_call};
+use crate::session::FileRequest;
 use crate::types::flink_type;
 
 /// Plans relations in the place of DataFusion.
@@ -70,6 +71,11 @@ impl RelationPlanner for FromPlanner {
         }
         let TableFactor::Table { name, alias, version, .. } = &relation else { return Ok(RelationPlanning::Original(Box::new(relation))) };
         let place = name_place(name, &lines);
+        if let Some(request) = file_call(&relation, &lines) {
+            let source = request.and_then(|request| self.relations.files(&request, None)).map_err(|e| external(e.or_at(place)))?;
+            let plan = LogicalPlanBuilder::scan(TableReference::bare(last_part(name)), source, None)?.build()?;
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
+        }
         if version.is_some() {
             return Err(external(
                 SqlError::new("a table can be read as of a time only by JOIN t FOR SYSTEM_TIME AS OF a.rt")
@@ -79,7 +85,7 @@ impl RelationPlanner for FromPlanner {
         }
         let first = name.0.first().and_then(|p| p.as_ident());
         let source = if let ([_], Some(Ident { value, quote_style: Some('\''), .. })) = (name.0.as_slice(), first) {
-            self.relations.file(value, first.and_then(|i| self.hints.options_for(i)))
+            self.relations.files(&FileRequest::path(value), first.and_then(|i| self.hints.options_for(i)))
         } else if let Some(options) = first.and_then(|i| self.hints.options_for(i)) {
             let found = plain_name(name, &lines).map_err(external)?;
             match self.relations.catalog.get(&found) {

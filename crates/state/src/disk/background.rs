@@ -21,10 +21,19 @@ use super::writer::{Plan, RunWriter};
 
 /// Runs of about one size that are merged into one.
 const FAN_IN: usize = 8;
+/// The same where nearly all rows are of new keys, which the store's filter refuses without a look at any run: then
+/// many runs cost nobody anything, and fewer merges halve what is written of a large store.
+const FAN_IN_NEW: usize = MERGE_MAX;
+/// Nearly all: for one hash that is read, at least so many rows are written.
+const NEW_ROWS: u64 = 8;
+/// Rows after which what was read and written before counts half.
+const RECENT_ROWS: u64 = 1 << 20;
 /// Most runs merged at once; each has a buffer of 256 KB.
 const MERGE_MAX: usize = 32;
-/// With more runs the store waits for merges.
-const RUNS_MAX: usize = 128;
+/// With more runs the store waits for merges: while one of some GB goes on, nobody merges the small ones that come.
+const RUNS_MAX: usize = 256;
+/// With so many runs some are merged, whatever their sizes.
+const RUNS_PILED: usize = 64;
 /// Size of the runs of the lowest tier; those of each further one are `FAN_IN` times as large.
 const TIER_BYTES: u64 = 64 << 10;
 /// Smaller stores are not merged for their hidden rows.
@@ -59,6 +68,7 @@ pub(crate) struct State {
     pub growth: Growth,
     /// Files that the last checkpoint named; they stay.
     pub listed: Vec<PathBuf>,
+    recent: Recent,
     error: Option<ColdError>,
     write_failed: bool,
     merge_failed: bool,
@@ -80,6 +90,33 @@ pub(crate) enum Growth {
     Scanning,
 }
 
+/// What the store was used for of late.
+#[derive(Default)]
+struct Recent {
+    /// Rows that were written.
+    rows: u64,
+    /// Hashes that were read.
+    reads: u64,
+    /// Those that the counter of reads had when rows were counted last.
+    counted: u64,
+}
+
+impl Recent {
+    /// So many rows were written; the counter of reads stands at `reads`.
+    fn written(&mut self, rows: u64, reads: u64) {
+        self.rows += rows;
+        self.reads += reads.saturating_sub(std::mem::replace(&mut self.counted, reads));
+        if self.rows > RECENT_ROWS {
+            (self.rows, self.reads) = (self.rows / 2, self.reads / 2);
+        }
+    }
+
+    /// Whether hardly anything was read.
+    fn is_new(&self) -> bool {
+        self.reads.saturating_mul(NEW_ROWS) < self.rows
+    }
+}
+
 enum Task {
     Filter(usize),
     Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
@@ -99,6 +136,7 @@ impl Shared {
             filter,
             growth: Growth::None,
             listed,
+            recent: Recent::default(),
             error: None,
             write_failed: false,
             merge_failed: false,
@@ -264,15 +302,21 @@ impl State {
     fn mergeable(&self, place: &Place) -> Option<Range<usize>> {
         let runs = self.runs.as_slice();
         let oldest = runs.first()?;
-        if let (Some(filter), Growth::None, 2..=MERGE_MAX) = (&self.filter, &self.growth, runs.len()) {
+        let mut fan_in = FAN_IN;
+        if let Some(filter) = &self.filter {
             let rows: u64 = runs.iter().map(|run| run.counts.rows).sum();
             // Deletions of keys that came again are counted, too, hence the second bound.
             let live = filter.distinct().saturating_sub(place.counters.deletions.load(Ordering::Relaxed));
-            if rows > GARBAGE_ROWS_MIN && rows > 3 * live.max(oldest.counts.rows / 2) {
+            let garbage = rows > GARBAGE_ROWS_MIN && rows > 3 * live.max(oldest.counts.rows / 2);
+            if garbage && matches!((&self.growth, runs.len()), (Growth::None, 2..=MERGE_MAX)) {
                 return Some(0..runs.len());
             }
+            // Rows that checkpoints write again and again are not read, but hide each other.
+            if self.recent.is_new() && rows <= live + live / 4 {
+                fan_in = FAN_IN_NEW;
+            }
         }
-        tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>())
+        tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>(), fan_in)
     }
 
     fn task(&mut self, place: &Place) -> Option<Task> {
@@ -307,18 +351,18 @@ fn tier(bytes: u64) -> u32 {
 }
 
 /// Neighbours that ought to be one by their sizes: those of a tier and all newer ones, if there are many of that
-/// tier. Where small runs have piled up before larger ones, as checkpoints leave them while a long merge goes on,
-/// no tier has many behind the last larger run; then those that cost least, or the store would wait for ever.
-fn tiered(sizes: &[u64]) -> Option<Range<usize>> {
+/// tier, `fan_in` or more. Where small runs have piled up before larger ones, as checkpoints leave them while a long merge
+/// goes on, no tier has many behind the last larger run; then those that cost least, or the store would wait for ever.
+fn tiered(sizes: &[u64], fan_in: usize) -> Option<Range<usize>> {
     let tiers: Vec<u32> = sizes.iter().map(|bytes| tier(*bytes)).collect();
     let highest = tiers.iter().copied().max()?;
     for tier in 0..=highest {
         let start = tiers.iter().rposition(|t| *t > tier).map_or(0, |at| at + 1);
-        if tiers[start..].iter().filter(|t| **t == tier).count() >= FAN_IN {
+        if tiers[start..].iter().filter(|t| **t == tier).count() >= fan_in {
             return Some(start..sizes.len().min(start + MERGE_MAX));
         }
     }
-    if sizes.len() < RUNS_MAX / 2 {
+    if sizes.len() < RUNS_PILED {
         return None;
     }
     let costs = sizes.windows(MERGE_MAX).map(|some| some.iter().sum::<u64>());
@@ -342,6 +386,7 @@ fn write_buffers(shared: &Shared) {
             }
         };
         let written = shared.write_buffer(&buffer, sequence, bottom);
+        let reads = shared.place.counters.reads.load(Ordering::Relaxed);
         if shared.stopped() {
             written.iter().flatten().for_each(discard);
             return;
@@ -352,6 +397,7 @@ fn write_buffers(shared: &Shared) {
                 let mut runs = state.runs.to_vec();
                 runs.extend(run.map(Arc::new));
                 state.runs = Arc::new(runs);
+                state.recent.written(buffer.len() as u64, reads);
                 state.sequence = sequence;
                 state.frozen = None;
                 state.merge_failed = false;
@@ -429,15 +475,30 @@ mod tests {
     #[test]
     fn what_is_merged() {
         let (small, large) = (1 << 10, 8 << 20);
-        assert_eq!(tiered(&[]), None);
-        assert_eq!(tiered(&[large * 64, large * 8, large, large, small, small]), None);
-        assert_eq!(tiered(&[&[large * 64][..], &[large; 8]].concat()), Some(1..9));
-        assert_eq!(tiered(&[&[large][..], &[small; 7], &[large]].concat()), None);
-        for behind in 0..RUNS_MAX {
+        let eight = |sizes: &[u64]| tiered(sizes, FAN_IN);
+        assert_eq!(eight(&[]), None);
+        assert_eq!(eight(&[large * 64, large * 8, large, large, small, small]), None);
+        assert_eq!(eight(&[&[large * 64][..], &[large; 8]].concat()), Some(1..9));
+        assert_eq!(eight(&[&[large][..], &[small; 7], &[large]].concat()), None);
+        assert_eq!(tiered(&[large; 31], FAN_IN_NEW), None);
+        assert_eq!(tiered(&[large; 40], FAN_IN_NEW), Some(0..32));
+        for (behind, fan_in) in (0..RUNS_MAX).flat_map(|behind| [(behind, FAN_IN), (behind, FAN_IN_NEW)]) {
             // Checkpoints' runs, and behind them full buffers.
             let sizes = [vec![small; RUNS_MAX - behind], vec![large; behind]].concat();
-            let range = tiered(&sizes).unwrap_or_else(|| panic!("{behind} full buffers"));
+            let range = tiered(&sizes, fan_in).unwrap_or_else(|| panic!("{behind} full buffers"));
             assert!(range.len() > 1 && range.len() <= MERGE_MAX && range.end <= sizes.len(), "{range:?}");
         }
+    }
+
+    #[test]
+    fn reads_are_noticed_and_forgotten() {
+        let mut recent = Recent::default();
+        assert!(!recent.is_new(), "nothing is known");
+        recent.written(100_000, 1_000);
+        assert!(recent.is_new());
+        recent.written(100_000, 101_000);
+        assert!(!recent.is_new());
+        (0..100).for_each(|_| recent.written(100_000, 101_000));
+        assert!(recent.is_new());
     }
 }

@@ -144,9 +144,15 @@ impl StoreFilter {
         self.distinct.load(Ordering::Relaxed)
     }
 
-    /// Whether it holds more than it is made for.
+    /// Whether it is time for a larger one: the thread that makes it may have to end a long merge first, and hashes that
+    /// come meanwhile make this one err more often.
     pub fn is_full(&self) -> bool {
-        self.distinct() > self.capacity as u64
+        self.distinct() > self.capacity as u64 / 4 * 3
+    }
+
+    /// How many keys the larger one should be for: twice as many as this.
+    pub fn next_capacity(&self) -> usize {
+        (self.distinct() as usize / 3 * 8).max(self.capacity * 2)
     }
 
     /// Bytes of memory.

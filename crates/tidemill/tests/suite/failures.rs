@@ -398,6 +398,9 @@ fn metrics() {
     for key in ["p50", "p99", "p999", "max"] {
         assert!(one["latency_ms"][key].is_number(), "{key} in {one}");
     }
+    for key in ["cache", "disk", "network"] {
+        assert!(one["read"][key].is_number(), "{key} in {one}");
+    }
     for (key, expect) in [("bytes", None), ("bad_rows", Some(0)), ("late_rows", Some(0)), ("state_entries", None), ("state_bytes", None)] {
         let found = sum(&one, key);
         assert!(expect.is_none_or(|e| e == found), "{key}: {found}");

@@ -68,3 +68,56 @@ fn overwrite_where_it_cannot_be() {
         &["INSERT OVERWRITE needs batch mode", "SET 'execution.runtime-mode'", "job.sql:3:"],
     );
 }
+
+/// A tar of text files.
+fn tar(members: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, content) in members {
+        let mut header = [0u8; 512];
+        let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        put(0, name);
+        put(124, &format!("{:011o}", content.len()));
+        put(148, "        ");
+        put(156, "0");
+        put(257, "ustar\u{0}00");
+        let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        out.extend(header);
+        out.extend(content.as_bytes());
+        out.resize(out.len().next_multiple_of(512), 0);
+    }
+    out.resize(out.len() + 1024, 0);
+    out
+}
+
+/// Members of archives are tables like other files: in queries, in batch jobs and in streams.
+#[test]
+fn members_of_archives_are_read() {
+    let scratch = Scratch::new("archives");
+    let content = |from: usize| format!("id,name\n{}", (from..from + 1000).map(|n| format!("{n},n{n}\n")).collect::<String>());
+    let (one, two) = (content(0), content(1000));
+    std::fs::write(scratch.path().join("x.tar"), tar(&[("a/one.csv", &one), ("a/two.csv", &two), ("notes.md", "nothing\n")]))
+        .expect("a tar");
+    let path = scratch.at("x.tar//a/*.csv");
+    for output in ["COUNT(*) AS n", "COUNT(id) AS n"] {
+        let query = format!("SELECT {output} FROM '{path}'");
+        let done = finish(tidemill().args(["sql", &query, "--output", "csv"]));
+        expect(&done, 0, &[]);
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "n\n2000\n", "{query}");
+    }
+    for mode in ["batch", "streaming"] {
+        let out = scratch.at(mode);
+        let job = scratch.write(
+            "job.sql",
+            format!(
+                "SET 'execution.runtime-mode' = '{mode}';
+                 CREATE TABLE t (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'format' = 'csv', 'csv.header' = 'true',
+                   'path' = '{path}');
+                 CREATE TABLE s (id BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                 INSERT INTO s SELECT id FROM t WHERE name = 'n1500' OR id = 1;"
+            ),
+        );
+        expect(&finish(tidemill().args(["run", &job])), 0, &["read: "]);
+        assert_eq!(sink_lines(Path::new(&out)), ["1", "1500"], "{mode}");
+    }
+}

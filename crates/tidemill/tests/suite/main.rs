@@ -1,6 +1,8 @@
 //! The tests of the whole: jobs as users run them.
 
+mod copy;
 mod crash;
+mod databases;
 mod examples;
 mod failures;
 mod files;

@@ -36,7 +36,7 @@ impl Planner<'_> {
                 return Ok(rel);
             }
         }
-        let input = self.rel(&aggregate.input, Wanted { fold: wanted.fold, update_before: true })?;
+        let input = self.rel(&aggregate.input, Wanted { fold: wanted.fold, update_before: true, paired: false })?;
         if let Some(rel) = self.attached_aggregate(plan, aggregate, &input)? {
             return Ok(rel);
         }

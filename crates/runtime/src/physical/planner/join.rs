@@ -175,7 +175,7 @@ impl Planner<'_> {
 
     /// An input of a join. All its changes are needed; several of one block may come as one.
     fn join_input(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
-        self.rel(plan, Wanted { fold: wanted.fold, update_before: true })
+        self.rel(plan, Wanted { fold: wanted.fold, update_before: true, paired: false })
     }
 
     /// Adds the operator of a join. The times of its rows are no event time any more: a row may meet

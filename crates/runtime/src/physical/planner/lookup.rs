@@ -25,7 +25,7 @@ use crate::{JobError, connector};
 
 impl Planner<'_> {
     pub(super) fn lookup_join(&mut self, plan: &LogicalPlan, node: &LookupJoinNode, wanted: Wanted) -> Result<Rel, JobError> {
-        let input = self.rel(&node.input, wanted)?;
+        let input = self.multiplied(&node.input, wanted)?;
         let table = connector::lookup(&node.table)?;
         let options = table.options();
         let columns = node.table.physical_schema();

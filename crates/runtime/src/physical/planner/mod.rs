@@ -29,6 +29,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion_expr::{LogicalPlan, Projection};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
+use tidemill_operator::changes::{BeforeAsDelete, FilterChanges};
 use tidemill_operator::map::{Expr, Map};
 use tidemill_plan::node::as_column;
 use tidemill_plan::optimize::set_operation::SetNode;
@@ -78,6 +79,20 @@ struct Wanted {
     fold: bool,
     /// `-U` rows are wanted.
     update_before: bool,
+    /// With `-U` rows: each comes directly in front of its `+U`; a row that is gone comes as `-D`.
+    paired: bool,
+}
+
+impl Wanted {
+    /// Whether nobody looks at a `-U` without its `+U`, so that what is gone must be a `-D`.
+    fn deletions(self) -> bool {
+        self.paired || !self.update_before
+    }
+
+    /// What a part wants of its input that may let one half of an update through and not the other.
+    fn whole_updates(self) -> Wanted {
+        if self.deletions() { Wanted { update_before: true, paired: true, ..self } } else { self }
+    }
 }
 
 /// Plans inserts into a graph.
@@ -198,7 +213,40 @@ impl<'a> Planner<'a> {
             ship: if matches!(ship, Ship::Single) && input.single { Ship::Forward } else { ship.clone() },
         };
         let inputs = inputs.iter().map(edge).collect();
+        let id = if id.is_empty() { id } else { self.unused(id) };
         Ok(self.add(Node { id, name: name.into(), kind: NodeKind::Operator(factory), inputs, schema, single }))
+    }
+
+    /// An id that no node has: the same part is planned twice where others want different changes of it, and each
+    /// has a state of its own.
+    fn unused(&self, mut id: String) -> String {
+        while self.graph.nodes.iter().any(|n| n.id == id) {
+            id.push('\'');
+        }
+        id
+    }
+
+    /// Adds a filter above `input`, of which [`Wanted::whole_updates`] were wanted.
+    fn filtered(&mut self, input: &Rel, predicate: Expr, wanted: Wanted) -> Result<usize, JobError> {
+        let factory: Factory = if input.updating && wanted.deletions() {
+            Arc::new(move || Ok(Box::new(FilterChanges::new(predicate.clone(), wanted.update_before)) as Box<dyn Operator>))
+        } else {
+            Arc::new(move || Ok(Box::new(Map::filter(predicate.clone())) as Box<dyn Operator>))
+        };
+        let schema = self.schema(input.node);
+        self.operator("Filter", String::new(), input, Ship::Forward, schema, factory)
+    }
+
+    /// Plans the input of a part that makes any number of rows of one.
+    fn multiplied(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
+        let input = self.rel(plan, wanted.whole_updates())?;
+        if !input.updating || !wanted.deletions() {
+            return Ok(input);
+        }
+        let factory: Factory = Arc::new(|| Ok(Box::new(BeforeAsDelete) as Box<dyn Operator>));
+        let (id, schema) = (format!("deletions:{}", self.graph.nodes.len()), self.schema(input.node));
+        let node = self.operator("Deletions", id, &input, Ship::Forward, schema, factory)?;
+        Ok(Rel { node, ..input })
     }
 
     fn map(&mut self, input: &Rel, predicate: Option<Expr>, expressions: Vec<Expr>, schema: SchemaRef) -> Result<usize, JobError> {
@@ -251,7 +299,7 @@ impl<'a> Planner<'a> {
         let id = format!("{:016x}", hash::bytes(key.0.as_bytes()));
         if self.graph.nodes[rel.node].id.is_empty() {
             let name = self.graph.nodes[rel.node].name.to_lowercase();
-            self.graph.nodes[rel.node].id = format!("{name}:{id}");
+            self.graph.nodes[rel.node].id = self.unused(format!("{name}:{id}"));
         }
         self.planned.insert(key, rel.clone());
         Ok(rel)
@@ -286,11 +334,8 @@ impl<'a> Planner<'a> {
                 if let Some(rel) = self.rank(plan, filter, wanted)? {
                     return Ok(rel);
                 }
-                let input = self.rel(&filter.input, wanted)?;
-                let predicate = bind(&filter.predicate, filter.input.schema())?;
-                let factory: Factory = Arc::new(move || Ok(Box::new(Map::filter(predicate.clone())) as Box<dyn Operator>));
-                let schema = self.schema(input.node);
-                let node = self.operator("Filter", String::new(), &input, Ship::Forward, schema, factory)?;
+                let input = self.rel(&filter.input, wanted.whole_updates())?;
+                let node = self.filtered(&input, bind(&filter.predicate, filter.input.schema())?, wanted)?;
                 Ok(Rel { node, ..input })
             }
             LogicalPlan::Join(join) => self.join(plan, join, wanted),

@@ -28,7 +28,7 @@ impl Planner<'_> {
     /// time column that the function gives is event time behind it.
     pub(super) fn process_table(&mut self, plan: &LogicalPlan, node: &ProcessTableNode, wanted: Wanted) -> Result<Rel, JobError> {
         // What it gives is append-only whatever is wanted of it: there is one operator for all who read it.
-        let plain = Wanted { fold: false, update_before: true };
+        let plain = Wanted { fold: false, update_before: true, paired: false };
         if wanted != plain {
             return self.rel(plan, plain);
         }

@@ -16,7 +16,7 @@ use datafusion_expr::{
     Expr as Logical, ExprSchemable, Filter, LogicalPlan, Operator as BinaryOperator, Projection, SortExpr, Window, WindowFunctionDefinition,
 };
 use tidemill_operator::Operator;
-use tidemill_operator::map::{Expr, Map};
+use tidemill_operator::map::Expr;
 use tidemill_operator::rank::dedup::KeepFirst;
 use tidemill_operator::rank::keep_last::KeepLast;
 use tidemill_operator::rank::topn::TopN;
@@ -131,7 +131,7 @@ impl Planner<'_> {
         if ranks.to < ranks.from {
             return self.values(RecordBatch::new_empty(schema)).map(Some);
         }
-        let all_changes = Wanted { fold: wanted.fold, update_before: true };
+        let all_changes = Wanted { fold: wanted.fold, update_before: true, paired: false };
         let first_only = (ranks.from, ranks.to) == (1, 1);
         let best = if first_only { self.best_pairs(below, &params.partition_by, &params.order_by[0], all_changes)? } else { None };
         let input = match best {
@@ -162,6 +162,7 @@ impl Planner<'_> {
         };
         let partition: Vec<Option<usize>> =
             params.partition_by.iter().map(|e| as_column(e).and_then(|c| below.schema().index_of_column(c).ok())).collect();
+        let below_rest = if rest.is_some() { wanted.whole_updates() } else { wanted };
         let rel = match (windows(below, &partition, &input), by_time) {
             (Some(found), _) => {
                 // Windows that end together are the same, unless they are sessions.
@@ -173,14 +174,11 @@ impl Planner<'_> {
                 top.key_types = kept.iter().map(|i| top.key_types[*i].clone()).collect();
                 self.window_top(top, &input, &found, matches!(by_time, Some((_, false))))?
             }
-            (None, Some((column, asc))) => self.deduplicate(top, &input, column, asc, wanted)?,
-            (None, None) => self.top(top, &input, wanted)?,
+            (None, Some((column, asc))) => self.deduplicate(top, &input, column, asc, below_rest)?,
+            (None, None) => self.top(top, &input, below_rest)?,
         };
         let Some(rest) = rest else { return Ok(Some(rel)) };
-        let predicate = bind(rest, filter.input.schema())?;
-        let factory: Factory = Arc::new(move || Ok(Box::new(Map::filter(predicate.clone())) as Box<dyn Operator>));
-        let schema = self.schema(rel.node);
-        let node = self.operator("Filter", String::new(), &rel, Ship::Forward, schema, factory)?;
+        let node = self.filtered(&rel, bind(rest, filter.input.schema())?, wanted)?;
         Ok(Some(Rel { node, ..rel }))
     }
 

@@ -16,7 +16,8 @@ impl Planner<'_> {
         let (sink, options) = connector::sink(table)?;
         let keyed = !table.primary_key.is_empty();
         let seen = !matches!(options.connector.as_str(), "blackhole");
-        let wanted = Wanted { fold: self.settings.mini_batch || !seen || keyed, update_before: sink.wants_update_before() };
+        let fold = self.settings.mini_batch || !seen || keyed;
+        let wanted = Wanted { fold, update_before: sink.wants_update_before(), paired: false };
         let rel = self.rel(plan, wanted)?;
         if rel.updating && !sink.accepts_updates() {
             return Err(JobError::usage(format!(

@@ -17,8 +17,8 @@ use crate::physical::Factory;
 impl Planner<'_> {
     pub(super) fn temporal_join(&mut self, plan: &LogicalPlan, node: &TemporalJoinNode, wanted: Wanted) -> Result<Rel, JobError> {
         let left = self.rel(&node.left, wanted)?;
-        // Each version counts, so changes must not be folded; what is replaced is known.
-        let right = self.rel(&node.right, Wanted { fold: false, update_before: wanted.update_before })?;
+        // Each version counts, so changes must not be folded, and the same whoever reads the result.
+        let right = self.rel(&node.right, Wanted { fold: false, update_before: true, paired: false })?;
         if left.updating {
             return Err(JobError::usage(
                 "the left side of a temporal join (FOR SYSTEM_TIME AS OF) must be append-only, but its rows are updated; aggregate in windows (TUMBLE, HOP, …) instead of a running GROUP BY",

@@ -18,7 +18,7 @@ impl Planner<'_> {
                 "UNNEST of an array in an array takes one level at a time in a stream: unnest the outer array in a view, and its elements in the query above",
             ));
         }
-        let input = self.rel(&unnest.input, wanted)?;
+        let input = self.multiplied(&unnest.input, wanted)?;
         let mut parts: Vec<(usize, Part)> = Vec::with_capacity(unnest.dependency_indices.len());
         // Which input column each output column comes of.
         let mut origins: Vec<Option<usize>> = Vec::with_capacity(unnest.dependency_indices.len());

@@ -5,7 +5,6 @@
 //! In the condition of a variable, the row that is tried is the current row, so what stands for it is
 //! the plain column.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
@@ -16,7 +15,7 @@ use datafusion_expr::{Expr, ExprSchemable};
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, CastKind, DataType as SqlType, Expr as SqlExpr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, Spanned, Value, VisitMut, VisitorMut,
+    Ident, Spanned, Value,
 };
 use sqlparser::tokenizer::Span as TokenSpan;
 use tidemill_plan::pattern::{Argument, End, Navigation, NavigationKind, navigation_column};
@@ -30,6 +29,7 @@ use crate::query::rewrite_plan;
 use crate::query::rewrite_sql::call;
 use crate::query::window::external;
 use crate::types::flink_type;
+use crate::walk::outer_first_mut;
 
 /// Where an expression stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,9 +83,7 @@ impl Resolver<'_> {
     pub fn expression(&mut self, expr: &SqlExpr, place: Place, context: &mut dyn RelationPlannerContext) -> Result<Expr> {
         let mut rewritten = expr.clone();
         let mut walk = Walk { resolver: &mut *self, context: &mut *context, place, whole: false, done: Vec::new() };
-        if let ControlFlow::Break(error) = rewritten.visit(&mut walk) {
-            return Err(*error);
-        }
+        outer_first_mut(&mut rewritten, &mut |e| walk.step(e))?;
         let schema = self.extended()?;
         let planned = context.sql_to_expr(rewritten, &schema)?;
         self.typed(planned, schema)
@@ -152,17 +150,6 @@ struct Walk<'w, 'a> {
     whole: bool,
     /// Names that stand for columns already though they look like something else.
     done: Vec<TokenSpan>,
-}
-
-impl VisitorMut for Walk<'_, '_> {
-    type Break = Box<DataFusionError>;
-
-    fn pre_visit_expr(&mut self, expr: &mut SqlExpr) -> ControlFlow<Self::Break> {
-        match self.step(expr) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => ControlFlow::Break(Box::new(e)),
-        }
-    }
 }
 
 impl Walk<'_, '_> {
@@ -444,13 +431,9 @@ impl Walk<'_, '_> {
     /// An expression without the variables before its columns, and the rows that they are of.
     fn rows_of(&self, name: &str, mut expr: SqlExpr) -> Result<(SqlExpr, Option<Vec<usize>>)> {
         let mut strip = Strip { resolver: &*self.resolver, function: name, rows: Rows::default(), done: Vec::new(), outermost: None };
-        match expr.visit(&mut strip) {
-            ControlFlow::Break(error) => Err(*error),
-            ControlFlow::Continue(()) => {
-                let symbols = strip.rows.of.and_then(|(_, symbols)| symbols);
-                Ok((expr, symbols))
-            }
-        }
+        outer_first_mut(&mut expr, &mut |e| strip.step(e))?;
+        let symbols = strip.rows.of.and_then(|(_, symbols)| symbols);
+        Ok((expr, symbols))
     }
 
     /// An aggregate over the rows of a variable, or of the match.
@@ -469,9 +452,7 @@ impl Walk<'_, '_> {
             }
         }
         let mut expr = SqlExpr::Function(stripped);
-        if let ControlFlow::Break(error) = expr.visit(&mut strip) {
-            return Err(*error);
-        }
+        outer_first_mut(&mut expr, &mut |e| strip.step(e))?;
         let symbols = strip.rows.of.and_then(|(_, symbols)| symbols);
         let input = self.resolver.input.clone();
         let planned = self.context.sql_to_expr(expr, &input)?;
@@ -529,17 +510,6 @@ struct Strip<'s, 'a> {
     done: Vec<TokenSpan>,
     /// The place of the function itself, where it is part of the expression.
     outermost: Option<TokenSpan>,
-}
-
-impl VisitorMut for Strip<'_, '_> {
-    type Break = Box<DataFusionError>;
-
-    fn pre_visit_expr(&mut self, expr: &mut SqlExpr) -> ControlFlow<Self::Break> {
-        match self.step(expr) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => ControlFlow::Break(Box::new(e)),
-        }
-    }
 }
 
 impl Strip<'_, '_> {

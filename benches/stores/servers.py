@@ -1,0 +1,235 @@
+"""The databases that are measured, each on files of its own below a directory: how it is started, how its own client loads
+a file of CSV, updates an event at a time and a thousand at a time. Settings are those of the installation."""
+
+import glob
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+
+COLUMNS = ["event_id", "event_time", "host", "process", "process_id", "owner", "state", "cpu", "memory", "message"]
+STATES = "process_states"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def as_user(name, command):
+    """The command as another user, if we are root, which the servers refuse to run as."""
+    return ["runuser", "-u", name, "--", *command] if os.geteuid() == 0 else command
+
+
+def call(command, **how):
+    done = subprocess.run(command, stdin=how.pop("stdin", subprocess.DEVNULL), capture_output=True, text=True, **how)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command[:3])} …: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout
+
+
+def quoted(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+def statements(rows, each, head, tail):
+    """Rows of CSV as INSERT statements of `each` rows, with literals."""
+    for start in range(0, len(rows), each):
+        values = ("(" + ",".join(v if i in (0, 4, 7, 8) else quoted(v) for i, v in enumerate(row)) + ")" for row in rows[start:start + each])
+        yield f"{head} VALUES {','.join(values)} {tail};\n"
+
+
+class Sqlite:
+    name = "SQLite"
+
+    def __init__(self, work):
+        if not shutil.which("sqlite3"):
+            raise FileNotFoundError("the program sqlite3")
+        self.file = os.path.join(work, "events.db")
+        self.values = {"URL": f"jdbc:sqlite:{self.file}"}
+
+    def execute(self, sql):
+        with sqlite3.connect(self.file, isolation_level=None) as connection:
+            answer = connection.execute(sql).fetchall()
+        connection.close()
+        return answer
+
+    def empty(self, table):
+        self.execute(f"DELETE FROM {table}")
+        self.execute("VACUUM")
+
+    def bulk(self, file, table):
+        call(["sqlite3", self.file, ".mode csv", f".import {file} {table}"])
+
+    def singly(self, rows, seconds):
+        """Updates a second, each by a prepared statement in a transaction of its own."""
+        connection = sqlite3.connect(self.file, isolation_level=None)
+        sql = f"UPDATE {STATES} SET {', '.join(c + ' = ?' for c in COLUMNS[1:])} WHERE event_id = ?"
+        begun, done = time.monotonic(), 0
+        while time.monotonic() - begun < seconds:
+            row = rows[done % len(rows)]
+            connection.execute(sql, [*row[1:], row[0]])
+            done += 1
+        took = time.monotonic() - begun
+        connection.close()
+        return done / took
+
+    def thousands(self, rows):
+        connection = sqlite3.connect(self.file, isolation_level=None)
+        sets = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS[1:])
+        begun = time.monotonic()
+        for start in range(0, len(rows), 1000):
+            some = rows[start:start + 1000]
+            marks = ",".join(["(" + ",".join("?" * len(COLUMNS)) + ")"] * len(some))
+            sql = f"INSERT INTO {STATES} ({', '.join(COLUMNS)}) VALUES {marks} ON CONFLICT (event_id) DO UPDATE SET {sets}"
+            connection.execute(sql, [value for row in some for value in row])
+        took = time.monotonic() - begun
+        connection.close()
+        return len(rows) / took
+
+    def bytes(self, _table):
+        return sum(os.path.getsize(f) for f in glob.glob(self.file + "*"))
+
+    def stop(self):
+        pass
+
+
+class Postgres:
+    name = "PostgreSQL"
+
+    def __init__(self, work):
+        found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4]))
+        if not found:
+            raise FileNotFoundError("Debian's package postgresql")
+        self.bin = os.path.dirname(found[-1])
+        self.home = os.path.join(work, "postgres")
+        os.mkdir(self.home)
+        if os.geteuid() == 0:
+            shutil.chown(self.home, "postgres")
+        self.port, self.data = free_port(), os.path.join(self.home, "data")
+        self._server("initdb", "-D", self.data, "-A", "trust", "-U", "postgres")
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
+        # Its output must not go to our pipes, which it would keep open.
+        start = as_user("postgres", [f"{self.bin}/pg_ctl", "-D", self.data, "-l", f"{self.home}/log", "-o", options, "-w", "start"])
+        subprocess.run(start, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home)
+        self.values = {"URL": f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?ssl-mode=disable", "USERNAME": "postgres"}
+        self.client = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+
+    def _server(self, program, *arguments):
+        return call(as_user("postgres", [f"{self.bin}/{program}", *arguments]), cwd=self.home)
+
+    def _psql(self, *arguments):
+        return call([f"{self.bin}/psql", *self.client, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments, "postgres"])
+
+    def execute(self, sql):
+        return [tuple(line.split("|")) for line in self._psql("-c", sql).splitlines()]
+
+    def empty(self, table):
+        self.execute(f"TRUNCATE {table}")
+        self.execute("CHECKPOINT")
+
+    def bulk(self, file, table):
+        self._psql("-c", f"\\copy {table} FROM '{file}' WITH (FORMAT csv)")
+
+    def singly(self, rows, seconds):
+        script = os.path.join(self.home, "update.pgbench")
+        with open(script, "w") as out:
+            _, at, host, process, _, owner, state, _, _, message = rows[0]
+            out.write(f"\\set id random(0, {max(int(row[0]) for row in rows)})\n\\set p random(1, 65535)\n\\set m random(0, 68719476736)\n")
+            texts = {"event_time": at, "host": host, "process": process, "owner": owner, "state": state, "message": message}
+            sets = ", ".join(f"{name} = {quoted(value)}" for name, value in texts.items())
+            out.write(f"UPDATE {STATES} SET {sets}, process_id = :p, cpu = :p / 700.0, memory = :m WHERE event_id = :id;\n")
+        said = call([f"{self.bin}/pgbench", *self.client, "-n", "-M", "prepared", "-c", "1", "-T", str(int(seconds)), "-f", script, "postgres"])
+        return float(re.search(r"tps = ([\d.]+)", said).group(1))
+
+    def thousands(self, rows):
+        # A key that is there twice in a statement is an error.
+        rows = list({row[0]: row for row in rows}.values())
+        sets = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS[1:])
+        file = os.path.join(self.home, "thousands.sql")
+        with open(file, "w") as out:
+            out.writelines(statements(rows, 1000, f"INSERT INTO {STATES} ({', '.join(COLUMNS)})", f"ON CONFLICT (event_id) DO UPDATE SET {sets}"))
+        begun = time.monotonic()
+        self._psql("-f", file)
+        return len(rows) / (time.monotonic() - begun)
+
+    def bytes(self, table):
+        return int(self.execute(f"SELECT pg_total_relation_size('{table}')")[0][0])
+
+    def stop(self):
+        self._server("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
+
+
+class MariaDb:
+    name = "MariaDB"
+
+    def __init__(self, work):
+        program, install = shutil.which("mariadbd") or "/usr/sbin/mariadbd", shutil.which("mariadb-install-db")
+        self.mariadb = shutil.which("mariadb")
+        if not (os.path.exists(program) and install and self.mariadb):
+            raise FileNotFoundError("Debian's package mariadb-server")
+        self.home = os.path.join(work, "mariadb")
+        os.mkdir(self.home)
+        self.port, self.data = free_port(), os.path.join(self.home, "data")
+        user = ["--user=root"] if os.geteuid() == 0 else []
+        call([install, "--no-defaults", *user, f"--datadir={self.data}", "--auth-root-authentication-method=normal"])
+        self.socket = os.path.join(self.home, "socket")
+        with open(os.path.join(self.home, "log"), "w") as log:
+            self.process = subprocess.Popen([program, "--no-defaults", *user, f"--datadir={self.data}", f"--socket={self.socket}",
+                f"--port={self.port}", "--bind-address=127.0.0.1", f"--pid-file={self.home}/pid"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.client = [self.mariadb, "--no-defaults", "--protocol=tcp", "-h", "127.0.0.1", "-P", str(self.port), "-u", "root", "--local-infile=1"]
+        for attempt in range(300):
+            try:
+                call([*self.client, "-e", "CREATE DATABASE IF NOT EXISTS events"])
+                break
+            except RuntimeError:
+                if attempt == 299 or self.process.poll() is not None:
+                    raise
+                time.sleep(0.2)
+        self.values = {"URL": f"jdbc:mariadb://127.0.0.1:{self.port}/events?ssl-mode=disable", "USERNAME": "root"}
+
+    def execute(self, sql):
+        return [tuple(line.split("\t")) for line in call([*self.client, "-N", "-B", "-e", sql, "events"]).splitlines()]
+
+    def empty(self, table):
+        self.execute(f"TRUNCATE TABLE {table}")
+
+    def bulk(self, file, table):
+        lines = "FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' LINES TERMINATED BY '\\n'"
+        self.execute(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE {table} CHARACTER SET utf8mb4 {lines} ({', '.join(COLUMNS)})")
+
+    def _script(self, lines):
+        file = os.path.join(self.home, "script.sql")
+        with open(file, "w") as out:
+            out.writelines(lines)
+        with open(file) as script:
+            begun = time.monotonic()
+            call([*self.client, "events"], stdin=script)
+            return time.monotonic() - begun
+
+    def singly(self, rows, seconds):
+        prepare = f"PREPARE u FROM 'UPDATE {STATES} SET {', '.join(c + ' = ?' for c in COLUMNS[1:])} WHERE event_id = ?';\n"
+        line = lambda row: f"EXECUTE u USING {', '.join(quoted(v) for v in row[1:])}, {row[0]};\n"
+        # So many that they take about the time: the first few say how long one takes.
+        few = rows[:200]
+        took = self._script([prepare, *map(line, few)])
+        count = min(len(rows), max(200, int(len(few) / took * seconds)))
+        return count / self._script([prepare, *map(line, rows[:count])])
+
+    def thousands(self, rows):
+        sets = ", ".join(f"{c} = VALUES({c})" for c in COLUMNS[1:])
+        return len(rows) / self._script(statements(rows, 1000, f"INSERT INTO {STATES} ({', '.join(COLUMNS)})", f"ON DUPLICATE KEY UPDATE {sets}"))
+
+    def bytes(self, table):
+        return os.path.getsize(os.path.join(self.data, "events", f"{table}.ibd"))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(120)
+
+
+STORES = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": MariaDb}

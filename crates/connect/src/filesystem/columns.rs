@@ -1,0 +1,241 @@
+//! The bytes of Parquet files: local ones with care for the page cache, remote ones a row group at a time, of which
+//! all columns wanted are asked for at once and the next group's while this one's are decoded. Rows are made of them in
+//! [`super::parquet`].
+
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tidemill_format::parquet::{ChunkReader, Length, ParquetError, ParquetInput};
+use tidemill_store::{ObjectFile, StoreError};
+
+use super::cache::{self, Residency};
+use super::page;
+
+/// Page headers are some tens of bytes, with statistics some hundreds.
+const HEADER_BYTES: usize = 1 << 10;
+/// What is fetched of the end of a remote file before anything is known of it: most footers are smaller.
+const TAIL_BYTES: u64 = 512 << 10;
+/// Row groups larger than this are not fetched while the one before is decoded, bytes.
+const GROUP_AHEAD_MAX: u64 = 64 << 20;
+
+type Answer<T> = Result<T, ParquetError>;
+
+/// A part that no file of this length has.
+fn beyond(start: u64, length: usize, size: u64) -> ParquetError {
+    let end = start.saturating_add(length as u64);
+    ParquetError::EOF(format!("bytes {start} to {end} are wanted, but it has {size}: it was cut, or its footer lies"))
+}
+
+/// A local file.
+pub(super) struct LocalColumns(Arc<Local>);
+
+struct Local {
+    file: File,
+    size: u64,
+    /// What the cache held when the file was opened.
+    found: Residency,
+    give_back: bool,
+    /// The parts that will be read of each row group, and the number of the group that comes next.
+    groups: Mutex<(Vec<Vec<Range<u64>>>, usize)>,
+}
+
+impl LocalColumns {
+    /// Of this file; what was not in the cache leaves it again if it is to be given back.
+    ///
+    /// # Errors
+    /// Its length cannot be asked for.
+    pub fn new(file: File, give_back: bool) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        let found = cache::residency(&file).unwrap_or(Residency { bytes: size, cached: 0 });
+        let give_back = give_back && found.cached < size / 2;
+        Ok(LocalColumns(Arc::new(Local { file, size, found, give_back, groups: Mutex::default() })))
+    }
+}
+
+impl Local {
+    /// Asks for a row group when the first bytes of it are wanted, if some of the file is not in the cache.
+    fn touch(&self, start: u64) {
+        if self.found.cached >= self.found.bytes {
+            return;
+        }
+        let mut groups = self.groups.lock().expect("no panic while held");
+        let (all, next) = &mut *groups;
+        while let Some(group) = all.get(*next)
+            && group.first().is_none_or(|first| first.start <= start)
+        {
+            group.iter().for_each(|part| page::fetch(&self.file, part.start, part.end - part.start));
+            *next += 1;
+        }
+    }
+}
+
+/// Reads a local file from somewhere on.
+pub(super) struct Reading {
+    local: Arc<Local>,
+    at: u64,
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.local.file.read_at(buffer, self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
+impl Length for LocalColumns {
+    fn len(&self) -> u64 {
+        self.0.size
+    }
+}
+
+impl ChunkReader for LocalColumns {
+    type T = BufReader<Reading>;
+
+    fn get_read(&self, start: u64) -> Answer<Self::T> {
+        self.0.touch(start);
+        Ok(BufReader::with_capacity(HEADER_BYTES, Reading { local: self.0.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Answer<Bytes> {
+        let local = &*self.0;
+        // Looked at before memory is taken for it.
+        if start.checked_add(length as u64).is_none_or(|end| end > local.size) {
+            return Err(beyond(start, length, local.size));
+        }
+        local.touch(start);
+        let mut bytes = vec![0; length];
+        local.file.read_exact_at(&mut bytes, start)?;
+        cache::count_share(length as u64, local.found);
+        if local.give_back {
+            page::give_back(&local.file, start, length as u64);
+        }
+        Ok(bytes.into())
+    }
+}
+
+impl ParquetInput for LocalColumns {
+    fn expect(&self, groups: Vec<Vec<Range<u64>>>) {
+        *self.0.groups.lock().expect("no panic while held") = (groups, 0);
+    }
+}
+
+/// An object in a bucket.
+pub(super) struct RemoteColumns {
+    file: ObjectFile,
+    held: Mutex<Held>,
+}
+
+type Fetched = Result<Vec<Bytes>, StoreError>;
+
+/// What of it is in memory.
+#[derive(Default)]
+struct Held {
+    groups: Vec<Vec<Range<u64>>>,
+    /// A group by its number, and its parts.
+    group: Option<(usize, Vec<Bytes>)>,
+    /// The group that is being fetched.
+    ahead: Option<(usize, JoinHandle<Fetched>)>,
+    /// The end of the file and where it begins, until the first group comes.
+    tail: Option<(u64, Bytes)>,
+}
+
+impl RemoteColumns {
+    /// Of this object.
+    pub fn new(file: ObjectFile) -> Self {
+        RemoteColumns { file, held: Mutex::default() }
+    }
+
+    /// The bytes from `start` on, at least `length` of them if the file has so many.
+    fn rest(&self, start: u64, length: usize) -> Answer<Bytes> {
+        let (size, length) = (self.file.size(), length as u64);
+        let wanted = start..start.saturating_add(length);
+        if wanted.end > size {
+            return Err(beyond(start, length as usize, size));
+        }
+        let mut held = self.held.lock().expect("no panic while held");
+        let holds = |part: &Range<u64>| part.start <= wanted.start && wanted.end <= part.end;
+        let place = held.groups.iter().enumerate().find_map(|(n, group)| Some((n, group.iter().position(holds)?)));
+        if let Some((group, part)) = place {
+            if held.group.as_ref().is_none_or(|(have, _)| *have != group) {
+                self.load(&mut held, group)?;
+            }
+            let begin = held.groups[group][part].start;
+            let (_, parts) = held.group.as_ref().expect("loaded above");
+            return Ok(parts[part].slice((start - begin) as usize..));
+        }
+        if held.groups.is_empty() && held.tail.is_none() {
+            let begin = size.saturating_sub(TAIL_BYTES);
+            held.tail = Some((begin, self.fetch(begin..size)?));
+        }
+        if let Some((begin, tail)) = &held.tail
+            && *begin <= start
+        {
+            return Ok(tail.slice((start - begin) as usize..));
+        }
+        drop(held);
+        self.fetch(start..wanted.end.max(start + HEADER_BYTES as u64).min(size))
+    }
+
+    fn fetch(&self, range: Range<u64>) -> Answer<Bytes> {
+        let mut parts = self.file.read_ranges(std::slice::from_ref(&range)).map_err(wrong)?;
+        Ok(parts.pop().unwrap_or_default())
+    }
+
+    /// Puts a group in the place of the one before, and asks for the next.
+    fn load(&self, held: &mut Held, group: usize) -> Answer<()> {
+        (held.group, held.tail) = (None, None);
+        let fetched = match held.ahead.take() {
+            Some((number, thread)) if number == group => match thread.join() {
+                Ok(fetched) => fetched,
+                Err(_) => return Err(ParquetError::General("the thread that fetches row groups has panicked".to_string())),
+            },
+            _ => self.file.read_ranges(&held.groups[group]),
+        };
+        held.group = Some((group, fetched.map_err(wrong)?));
+        let next = held.groups.get(group + 1).filter(|g| g.iter().map(|part| part.end - part.start).sum::<u64>() <= GROUP_AHEAD_MAX);
+        if let Some(next) = next.cloned() {
+            let file = self.file.clone();
+            // Without a thread the group is fetched when it is wanted.
+            let thread = std::thread::Builder::new().name("columns-ahead".into()).spawn(move || file.read_ranges(&next));
+            held.ahead = thread.ok().map(|thread| (group + 1, thread));
+        }
+        Ok(())
+    }
+}
+
+fn wrong(e: StoreError) -> ParquetError {
+    ParquetError::General(e.to_string())
+}
+
+impl Length for RemoteColumns {
+    fn len(&self) -> u64 {
+        self.file.size()
+    }
+}
+
+impl ChunkReader for RemoteColumns {
+    type T = Cursor<Bytes>;
+
+    fn get_read(&self, start: u64) -> Answer<Self::T> {
+        let whole = self.rest(start, 1)?;
+        Ok(Cursor::new(whole))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Answer<Bytes> {
+        let mut bytes = self.rest(start, length)?;
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+}
+
+impl ParquetInput for RemoteColumns {
+    fn expect(&self, groups: Vec<Vec<Range<u64>>>) {
+        self.held.lock().expect("no panic while held").groups = groups;
+    }
+}

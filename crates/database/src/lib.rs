@@ -1,0 +1,58 @@
+//! The connector `jdbc`: tables of relational databases, written, read and looked up, without Java.
+//!
+//! What it promises after a crash. A sink with a primary key writes upserts and deletes at once; replaying
+//! them changes nothing. One without appends, and with a state directory rows and a mark of the checkpoint
+//! become visible in one transaction ([`sink`] says how). A scan goes on behind the last value it has
+//! handed over. What does not live here: what lookups cost and how many are under way (crate `operator`).
+//!
+//! - [`options`], [`url`]: what users write
+//! - [`driver`]: what a store must be able to do; [`types`]: columns of tables and of statements
+//! - [`session`]: a connection that is made again, transactions that are tried again
+//! - [`sink`], [`source`], [`lookup`]: the three sides of a table
+//! - [`sqlite`], [`postgres`], [`mysql`]: the stores
+
+mod connector;
+pub mod driver;
+mod lookup;
+mod mysql;
+pub mod options;
+mod postgres;
+mod session;
+mod sink;
+mod source;
+mod sqlite;
+mod types;
+pub mod url;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+pub use connector::JDBC;
+use tidemill_connect::registry::{Connector, extend};
+
+/// The connectors of this crate.
+static CONNECTORS: &[&Connector] = &[&JDBC];
+
+/// Adds the connectors of this crate to the registry; once, at the start of the process.
+pub fn register() {
+    extend(CONNECTORS);
+}
+
+static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Where notices go: a line each, without line end, about what a connection bears with and goes on
+/// (a server that is away, rows that were refused and skipped). Without this nobody is told. The first
+/// call counts.
+pub fn notices(to: fn(&str)) {
+    // Whoever came first keeps them.
+    let _ = NOTICES.set(to);
+}
+
+/// Tells who asked for notices.
+pub(crate) fn notice(text: &str) {
+    if let Some(to) = NOTICES.get() {
+        to(text);
+    }
+}

@@ -1,0 +1,36 @@
+//! Tests of `table`.
+
+use super::*;
+
+#[test]
+fn types_are_read() {
+    for (text, kind) in [
+        ("int(11) unsigned", Kind::Integer),
+        ("bigint", Kind::Integer),
+        ("year(4)", Kind::Integer),
+        ("FLOAT", Kind::Float),
+        ("double(10,2)", Kind::Double),
+        ("decimal(38,10)", Kind::Decimal),
+        ("bit(8)", Kind::Bit),
+        ("datetime", Kind::DateTime(0)),
+        ("datetime(6)", Kind::DateTime(6)),
+        ("timestamp(3)", Kind::DateTime(3)),
+        ("time(2)", Kind::Time(2)),
+        ("date", Kind::Other),
+        ("varchar(20)", Kind::Other),
+        ("enum('time','bit')", Kind::Other),
+        ("bitmap", Kind::Other),
+    ] {
+        assert_eq!(Kind::of(text), kind, "{text}");
+    }
+}
+
+#[test]
+fn unique_indexes_are_told_from_the_key() {
+    let part = |index: &str, column: &str| (index.to_string(), column.to_string());
+    let parts = [part("PRIMARY", "B"), part("PRIMARY", "a"), part("mail", "mail"), part("short", "")];
+    let mut table = Table { columns: Vec::new(), unique: unique_indexes(parts.into_iter()) };
+    assert!(table.has_key(&["a", "b"]) && !table.has_key(&["a"]) && table.has_other_unique(&["a", "b"]));
+    table.unique.truncate(1);
+    assert!(!table.has_other_unique(&["A", "b"]));
+}

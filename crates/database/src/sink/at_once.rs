@@ -1,0 +1,63 @@
+//! Rows that are visible as soon as they are written: upserts and deletes by key, for which replaying is
+//! harmless, and rows that are appended at least once. A batch is a transaction.
+
+use tidemill_block::Block;
+use tidemill_connect::{Committable, ConnectError};
+
+use super::batch::{self, Folded};
+use super::refused::Operation;
+use super::turn::Turn;
+use super::{Lane, Shared};
+use crate::driver::{Connection, DbError, DbErrorKind};
+use crate::session::Session;
+
+/// The connection of a writer that writes at once.
+pub(super) struct AtOnce {
+    shared: std::sync::Arc<Shared>,
+    session: Session,
+    _turn: Option<Turn>,
+}
+
+impl AtOnce {
+    pub fn new(shared: std::sync::Arc<Shared>, session: Session, turn: Option<Turn>) -> Self {
+        AtOnce { shared, session, _turn: turn }
+    }
+
+    /// Writes in a transaction; with `careful` all rows but those that the database refuses.
+    fn transaction(&mut self, folded: &Folded, operation: Operation, careful: bool) -> Result<(), DbError> {
+        let shared = &self.shared;
+        self.session.transaction(|connection: &mut dyn Connection| {
+            // First what goes: a new row may have the unique value of an old one.
+            for (operation, rows) in [(Operation::Delete, &folded.deletes), (operation, &folded.upserts)] {
+                if careful && rows.num_rows() > 0 {
+                    operation.carefully(connection, &shared.target, rows, &shared.refusals)?;
+                } else {
+                    operation.run(connection, &shared.target, rows)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Lane for AtOnce {
+    fn write(&mut self, blocks: &[Block]) -> Result<(), ConnectError> {
+        let target = &self.shared.target;
+        let block = Block::concat(&target.schema, blocks).map_err(DbError::from)?;
+        let (folded, operation) = if target.key.is_empty() {
+            let deletes = block.batch.slice(0, 0);
+            (Folded { upserts: block.batch, deletes }, Operation::Append)
+        } else {
+            (batch::fold(&block, &target.key)?, Operation::Upsert)
+        };
+        match self.transaction(&folded, operation, false) {
+            Err(e) if e.kind == DbErrorKind::Data => Ok(self.transaction(&folded, operation, true)?),
+            other => other.map_err(ConnectError::from),
+        }
+    }
+
+    fn prepare(&mut self) -> Result<Vec<Committable>, ConnectError> {
+        // Everything is committed already.
+        Ok(Vec::new())
+    }
+}

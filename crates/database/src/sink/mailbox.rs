@@ -1,0 +1,279 @@
+//! Rows on their way to a connection: filled by the writer, emptied by the thread that owns the connection.
+//!
+//! While a transaction is under way the next batch gathers here, so batches grow with the load by
+//! themselves: at a low rate a row waits for nobody, at a high one transactions are as large as the bounds
+//! allow. Who wants other batches says so with options.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidemill_block::Block;
+use tidemill_connect::{Committable, ConnectError};
+
+use super::batch;
+
+/// How often who waits for room looks whether the job is being stopped.
+const CANCEL_CHECK: Duration = Duration::from_millis(50);
+/// Rows of a batch when only bytes bound it: tiny rows have overheads that bytes do not show.
+const ROWS_MAX: usize = 1 << 20;
+
+/// When rows are handed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The most rows of a batch, if the user says.
+    pub rows: Option<usize>,
+    /// The most bytes of a batch.
+    pub bytes: usize,
+    /// How long rows wait for more, if the user says.
+    pub interval: Option<Duration>,
+}
+
+/// Rows and questions for a connection. See the module.
+pub(super) struct Mailbox {
+    state: Mutex<State>,
+    changed: Condvar,
+    limits: Limits,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: Vec<Block>,
+    rows: usize,
+    bytes: usize,
+    /// When the first of the rows came.
+    since: Option<Instant>,
+    /// What is there is to be handed on, whatever the limits say.
+    flush: bool,
+    /// Who waits for everything to be safe.
+    prepare: Option<Sender<Vec<Committable>>>,
+    closed: bool,
+    /// Why nobody takes anything any more.
+    failure: Option<String>,
+}
+
+/// What a connection is to do.
+pub(super) struct Work {
+    /// Rows to write; may be none.
+    pub blocks: Vec<Block>,
+    /// Everything that came before is to be made safe, and this is who waits for it.
+    pub prepare: Option<Sender<Vec<Committable>>>,
+}
+
+impl Mailbox {
+    pub fn new(limits: Limits) -> Self {
+        Mailbox { state: Mutex::default(), changed: Condvar::new(), limits }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives rows to the connection; waits while there is no room.
+    ///
+    /// # Errors
+    /// The connection has failed, or the job is being stopped.
+    pub fn push(&self, block: Block, cancelled: &AtomicBool) -> Result<(), ConnectError> {
+        let bytes = batch::bytes(&block.batch);
+        let rows_max = self.limits.rows.unwrap_or(ROWS_MAX);
+        let mut state = self.lock();
+        while state.failure.is_none() && state.rows > 0 && (state.bytes + bytes > self.limits.bytes || state.rows >= rows_max) {
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(ConnectError::new("the job is being stopped"));
+            }
+            if state.rows < rows_max && !state.flush {
+                // It is full by its bytes: who waits for a number of rows or a time would wait for this one too.
+                state.flush = true;
+                self.changed.notify_all();
+            }
+            state = self.changed.wait_timeout(state, CANCEL_CHECK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if let Some(failure) = &state.failure {
+            return Err(ConnectError::new(failure.clone()));
+        }
+        state.since.get_or_insert_with(Instant::now);
+        state.rows += block.rows();
+        state.bytes += bytes;
+        state.blocks.push(block);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// What is there shall be handed on.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn flush(&self) -> Result<(), ConnectError> {
+        let mut state = self.lock();
+        state.flush |= state.rows > 0;
+        let failure = state.failure.clone();
+        drop(state);
+        self.changed.notify_all();
+        failure.map_or(Ok(()), |failure| Err(ConnectError::new(failure)))
+    }
+
+    /// Everything shall be made safe; `done` is told, or dropped if that fails.
+    pub fn prepare(&self, done: Sender<Vec<Committable>>) {
+        let mut state = self.lock();
+        if state.failure.is_none() {
+            state.prepare = Some(done);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Why the connection does nothing any more.
+    pub fn failure(&self) -> ConnectError {
+        let reason = self.lock().failure.clone();
+        ConnectError::new(reason.unwrap_or_else(|| "internal error: the thread of a connection has ended; its message is above".into()))
+    }
+
+    /// Nothing follows, and what is there is not wanted any more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// For the connection: it has failed.
+    pub fn fail(&self, reason: String) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(reason);
+        state.blocks = Vec::new();
+        state.prepare = None;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// For the connection: what is to be done next. Waits for it; `None` at the end.
+    pub fn take(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if state.closed || state.failure.is_some() {
+                return None;
+            }
+            if let Some(work) = self.due(&mut state) {
+                drop(state);
+                self.changed.notify_all();
+                return Some(work);
+            }
+            let patience = match (self.limits.interval, state.since) {
+                (Some(interval), Some(since)) => interval.saturating_sub(since.elapsed()).max(Duration::from_millis(1)),
+                _ => Duration::from_secs(3600),
+            };
+            state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn due(&self, state: &mut State) -> Option<Work> {
+        if state.rows == 0 {
+            return state.prepare.take().map(|done| Work { blocks: Vec::new(), prepare: Some(done) });
+        }
+        let limits = &self.limits;
+        let full = limits.rows.is_some_and(|max| state.rows >= max) || state.bytes >= limits.bytes;
+        let aged = match (limits.rows, limits.interval) {
+            (_, Some(interval)) => state.since.is_some_and(|since| since.elapsed() >= interval),
+            (None, None) => true,
+            (Some(_), None) => false,
+        };
+        if !(full || aged || state.flush || state.prepare.is_some()) {
+            return None;
+        }
+        let mut blocks = std::mem::take(&mut state.blocks);
+        let (mut rows, mut kept) = (0, Vec::new());
+        if let Some(max) = limits.rows.filter(|max| *max < state.rows) {
+            let all = std::mem::take(&mut blocks);
+            for block in all {
+                let room = (max - rows).min(block.rows());
+                if room > 0 {
+                    blocks.push(block.slice(0, room));
+                    rows += room;
+                }
+                if room < block.rows() {
+                    kept.push(block.slice(room, block.rows() - room));
+                }
+            }
+        }
+        state.rows = kept.iter().map(Block::rows).sum();
+        state.bytes = kept.iter().map(|block| batch::bytes(&block.batch)).sum();
+        state.blocks = kept;
+        if state.rows == 0 {
+            state.flush = false;
+            state.since = None;
+        }
+        let prepare = if state.rows == 0 { state.prepare.take() } else { None };
+        Some(Work { blocks, prepare })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, RecordBatch};
+
+    use super::*;
+
+    fn block(rows: i64) -> Block {
+        let numbers: arrow::array::ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        Block::inserts(RecordBatch::try_from_iter([("n", numbers)]).unwrap(), 0)
+    }
+
+    fn rows(work: Option<Work>) -> usize {
+        work.map_or(0, |work| work.blocks.iter().map(Block::rows).sum())
+    }
+
+    #[test]
+    fn batches_are_what_has_gathered() {
+        let running = AtomicBool::new(false);
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None });
+        mailbox.push(block(3), &running).unwrap();
+        mailbox.push(block(4), &running).unwrap();
+        assert_eq!(rows(mailbox.take()), 7);
+        mailbox.push(block(1), &running).unwrap();
+        let (done, answer) = std::sync::mpsc::channel();
+        mailbox.prepare(done);
+        let work = mailbox.take().unwrap();
+        assert!(work.blocks.len() == 1 && work.prepare.is_some());
+        drop(work);
+        assert!(answer.recv().is_err());
+        mailbox.close();
+        assert!(mailbox.take().is_none());
+    }
+
+    #[test]
+    fn batches_have_the_size_asked_for() {
+        let running = AtomicBool::new(false);
+        let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None });
+        mailbox.push(block(4), &running).unwrap();
+        mailbox.push(block(4), &running).unwrap();
+        assert_eq!(rows(mailbox.take()), 5);
+        mailbox.flush().unwrap();
+        assert_eq!(rows(mailbox.take()), 3);
+    }
+
+    #[test]
+    fn bytes_end_a_batch_that_waits_for_rows() {
+        let running = AtomicBool::new(false);
+        let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None });
+        mailbox.push(block(7), &running).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| mailbox.push(block(7), &running).unwrap());
+            assert_eq!(rows(mailbox.take()), 7);
+        });
+        mailbox.flush().unwrap();
+        assert_eq!(rows(mailbox.take()), 7);
+    }
+
+    #[test]
+    fn there_is_a_bound_and_an_end() {
+        let stopped = AtomicBool::new(true);
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None });
+        mailbox.push(block(100), &stopped).unwrap(); // a larger one, alone
+        assert!(mailbox.push(block(1), &stopped).is_err());
+        mailbox.fail("gone".into());
+        assert_eq!(mailbox.push(block(1), &AtomicBool::new(false)).unwrap_err().to_string(), "gone");
+        assert!(mailbox.take().is_none() && mailbox.failure().to_string() == "gone");
+    }
+}

@@ -1,0 +1,297 @@
+//! Where a database is: the option 'url', with user and password, which are never shown.
+//!
+//! `jdbc:sqlite:/data/events.db`, `jdbc:postgresql://host:5432/database?ssl-mode=require`,
+//! `jdbc:mysql://…`, `jdbc:mariadb://…`; `jdbc:` may be left out. Names and values may be
+//! percent-encoded. What parameters mean is the drivers' business, all but TLS.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A text that is in no message, log, plan or metric.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+
+    /// The text, for the one place that sends it to the database.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Which database a URL is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// A file of SQLite.
+    Sqlite,
+    /// PostgreSQL, and what speaks its protocol.
+    Postgres,
+    /// MySQL.
+    MySql,
+    /// MariaDB.
+    MariaDb,
+}
+
+/// How far TLS goes: the parameter `ssl-mode` (`sslmode` and `sslMode` are the same).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SslMode {
+    /// Never.
+    Disable,
+    /// If the server can; whoever it is.
+    Prefer,
+    /// Always; whoever the server is.
+    Require,
+    /// Always, with a certificate for the host that a known authority has signed.
+    VerifyFull,
+}
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Which database.
+    pub scheme: Scheme,
+    /// The host; empty for SQLite. An IPv6 address without its brackets.
+    pub host: String,
+    /// The port, if one is given.
+    pub port: Option<u16>,
+    /// The name of the database; for SQLite the path of the file. May be empty.
+    pub database: String,
+    /// The user: of the option 'username', else of the URL.
+    pub user: Option<String>,
+    /// The password: of the option 'password', else of the URL.
+    pub password: Option<Secret>,
+    /// What stands behind `?`, in order; passwords are taken out.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Url {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// Says what is wrong, without showing the URL.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let text = strip(text, "jdbc:").unwrap_or(text);
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err("expected sqlite:PATH, postgresql://…, mysql://… or mariadb://…, with or without jdbc: before it".into());
+        };
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "sqlite" => Scheme::Sqlite,
+            "postgresql" | "postgres" => Scheme::Postgres,
+            "mysql" => Scheme::MySql,
+            "mariadb" => Scheme::MariaDb,
+            _ => {
+                // What stands there may be anything, a password too.
+                return Err("there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb".into());
+            }
+        };
+        if scheme == Scheme::Sqlite {
+            return Self::sqlite(rest);
+        }
+        let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
+        let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+        let (authority, database) = place.split_once('/').unwrap_or((place, ""));
+        let (login, address) = authority.rsplit_once('@').map_or((None, authority), |(login, address)| (Some(login), address));
+        let (host, port) = host_and_port(address)?;
+        let mut url = Url { scheme, host, port, database: decode(database)?, user: None, password: None, parameters: Vec::new() };
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+            url.user = Some(decode(user)?);
+            url.password = password.map(decode).transpose()?.map(Secret);
+        }
+        url.take_parameters(query.unwrap_or(""))?;
+        if url.database.contains('/') {
+            return Err("the name of a database has no '/'".into());
+        }
+        url.ssl_mode()?;
+        Ok(url)
+    }
+
+    fn sqlite(rest: &str) -> Result<Self, String> {
+        let (path, query) = rest.split_once('?').map_or((rest, ""), |(path, query)| (path, query));
+        // sqlite:///data/x.db and sqlite:/data/x.db are the same file.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path == ":memory:" {
+            return Err("expected the path of a file behind sqlite: (a database in memory would be gone with its connection)".into());
+        }
+        let mut url = Url {
+            scheme: Scheme::Sqlite,
+            host: String::new(),
+            port: None,
+            database: path.to_string(),
+            user: None,
+            password: None,
+            parameters: Vec::new(),
+        };
+        url.take_parameters(query)?;
+        Ok(url)
+    }
+
+    /// Takes what stands behind the question mark.
+    fn take_parameters(&mut self, query: &str) -> Result<(), String> {
+        for pair in query.split('&').filter(|p| !p.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
+            match name.to_ascii_lowercase().as_str() {
+                "user" => self.user = Some(value),
+                "password" => self.password = Some(Secret(value)),
+                _ => self.parameters.push((name, value)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a parameter, if it is there; names are compared without case, `-` and `_`.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        let plain = |name: &str| name.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_ascii_lowercase();
+        let name = plain(name);
+        self.parameters.iter().rev().find(|(n, _)| plain(n) == name).map(|(_, value)| value.as_str())
+    }
+
+    /// How far TLS goes; `prefer` if nothing is said.
+    ///
+    /// # Errors
+    /// A mode that there is not.
+    pub fn ssl_mode(&self) -> Result<SslMode, String> {
+        match self.parameter("ssl-mode").map(str::to_ascii_lowercase).as_deref() {
+            None | Some("prefer" | "preferred" | "allow") => Ok(SslMode::Prefer),
+            Some("disable" | "disabled") => Ok(SslMode::Disable),
+            Some("require" | "required" | "trust") => Ok(SslMode::Require),
+            Some("verify-full" | "verify-identity" | "verify_identity") => Ok(SslMode::VerifyFull),
+            Some(other) => Err(format!("ssl-mode={other}: expected disable, prefer, require or verify-full")),
+        }
+    }
+
+    /// A file with the certificates of authorities that are trusted beside the system's (`ssl-ca`, or
+    /// PostgreSQL's `sslrootcert`).
+    pub fn ssl_ca(&self) -> Option<PathBuf> {
+        self.parameter("ssl-ca").or_else(|| self.parameter("sslrootcert")).map(PathBuf::from)
+    }
+}
+
+/// The place, for messages: host, port and database, nothing else.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Sqlite => return write!(f, "sqlite:{}", self.database),
+            Scheme::Postgres => "postgresql",
+            Scheme::MySql => "mysql",
+            Scheme::MariaDb => "mariadb",
+        };
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        write!(f, "{scheme}://{host}")?;
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        write!(f, "/{}", self.database)
+    }
+}
+
+/// The text behind a prefix, whose case does not matter.
+fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    text.get(..prefix.len()).filter(|begin| begin.eq_ignore_ascii_case(prefix)).map(|_| &text[prefix.len()..])
+}
+
+fn host_and_port(address: &str) -> Result<(String, Option<u16>), String> {
+    if address.contains(',') {
+        return Err("expected one host, not a list".into());
+    }
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("the ']' behind an IPv6 address is missing")?;
+            (host.to_string(), port.strip_prefix(':'))
+        }
+        None => {
+            let (host, port) = address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port)));
+            (decode(host)?, port)
+        }
+    };
+    if host.is_empty() {
+        return Err("the host is missing".into());
+    }
+    let port = port.map(|p| p.parse::<u16>().ok().filter(|p| *p > 0).ok_or("the port is no number from 1 to 65535")).transpose()?;
+    Ok((host, port))
+}
+
+/// Resolves percent signs.
+fn decode(text: &str) -> Result<String, String> {
+    if !text.contains('%') {
+        return Ok(text.to_string());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = behind;
+            continue;
+        }
+        let digits = behind.get(..2).and_then(|d| std::str::from_utf8(d).ok()).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+        let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        bytes.push(byte.ok_or("a '%' has no two hexadecimal digits behind it; write it as %25")?);
+        rest = &behind[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| "percent-encoded bytes are no UTF-8".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, shown: &str, user: Option<&str>, password: Option<&str>) {
+        let url = Url::parse(text).unwrap();
+        assert_eq!(url.to_string(), shown);
+        assert_eq!((url.user.as_deref(), url.password.as_ref().map(Secret::reveal)), (user, password));
+        let debug = format!("{url:?}");
+        assert!(password.is_none_or(|p| !debug.contains(p) && !shown.contains(p)), "{debug}");
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        check("jdbc:sqlite:/data/x.db", "sqlite:/data/x.db", None, None);
+        check("sqlite:x.db", "sqlite:x.db", None, None);
+        check("sqlite:///data/x.db?mode=ro", "sqlite:/data/x.db", None, None);
+        check("jdbc:postgresql://db/events", "postgresql://db/events", None, None);
+        check("postgres://u:p%40ss@db:5433/events?ssl-mode=require", "postgresql://db:5433/events", Some("u"), Some("p@ss"));
+        check("JDBC:mysql://[::1]:3306/a%20b?user=u&password=hidden", "mysql://[::1]:3306/a b", Some("u"), Some("hidden"));
+        check("jdbc:mariadb://u@h", "mariadb://h/", Some("u"), None);
+    }
+
+    #[test]
+    fn parameters_are_found_however_they_are_written() {
+        let url = Url::parse("postgresql://h/d?sslMode=verify-full&ssl_ca=/ca.pem&a=1&a=2").unwrap();
+        assert_eq!(url.ssl_mode(), Ok(SslMode::VerifyFull));
+        assert_eq!((url.ssl_ca(), url.parameter("A")), (Some(PathBuf::from("/ca.pem")), Some("2")));
+    }
+
+    #[test]
+    fn mistakes_are_named_without_the_password() {
+        for text in [
+            "hidden",
+            "hidden://u:hidden@h/d",
+            "postgresql:u:hidden@h",
+            "postgresql://u:hidden@/d",
+            "postgresql://u:hidden@h:0/d",
+            "postgresql://u:hidden%@h/d",
+            "postgresql://u:hidden@h/d/hidden",
+            "postgresql://u:hidden@h/d?sslmode=maybe",
+            "postgresql://u:hidden@a,b/d",
+            "sqlite:",
+            "sqlite::memory:",
+        ] {
+            let error = Url::parse(text).unwrap_err();
+            assert!(!error.contains("hidden"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Patterns over keys: what a path with or without wildcards stands for in a bucket.
+//!
+//! The rules are those of local files: `*` and `?` stay within a path segment, `**` does not, `[…]` is one of some
+//! characters; a "directory" (a prefix that ends at a slash) stands for everything below it; names that begin with `.` or
+//! `_` are passed over unless the pattern asks for them.
+
+use glob::{MatchOptions, Pattern};
+use object_store::list::PaginatedListOptions;
+
+use crate::Object;
+use crate::client::{Backend, Client};
+use crate::error::{Kind, StoreError};
+
+/// Objects in one list, at most: some 200 bytes of memory each.
+const OBJECTS_MAX: usize = 5_000_000;
+
+const OPTIONS: MatchOptions = MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
+
+/// Whether a path segment names something hidden, or another writer's work.
+fn hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
+fn is_glob(key: &str) -> bool {
+    key.contains(['*', '?', '['])
+}
+
+/// A glob, ready to be compared with keys.
+struct Glob {
+    pattern: Pattern,
+    /// Bytes before the first segment with a wildcard.
+    fixed: usize,
+    /// The pattern names hidden things itself.
+    asked: bool,
+}
+
+impl Glob {
+    fn new(text: &str) -> Result<Self, StoreError> {
+        let pattern = Pattern::new(text)
+            .map_err(|e| StoreError::new(Kind::Other, format!("the pattern '{text}' is wrong at character {}: {}", e.pos, e.msg)))?;
+        let wild = text.find(['*', '?', '[']).unwrap_or(text.len());
+        let fixed = text[..wild].rfind('/').map_or(0, |slash| slash + 1);
+        Ok(Glob { pattern, fixed, asked: text[fixed..].split('/').any(hidden) })
+    }
+
+    /// Whether the key, or a directory that it lies in, matches.
+    fn matches(&self, key: &str) -> bool {
+        let Some(below) = key.get(self.fixed..) else { return false };
+        if !self.asked && below.split('/').any(hidden) {
+            return false;
+        }
+        let mut ends = below.match_indices('/').map(|(at, _)| self.fixed + at).chain([key.len()]);
+        ends.any(|end| self.pattern.matches_with(&key[..end], OPTIONS))
+    }
+}
+
+/// What `pattern` stands for, in order of keys.
+///
+/// # Errors
+/// A path without wildcards that there is not; the bucket cannot be listed.
+pub(crate) async fn list(client: &Client, pattern: &str) -> Result<Vec<Object>, StoreError> {
+    if matches!(client.backend, Backend::Web(_)) {
+        return Ok(vec![head(client, pattern).await?]);
+    }
+    if is_glob(pattern) {
+        let glob = Glob::new(pattern)?;
+        let wild = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
+        return keys(client, &pattern[..wild], |key| glob.matches(key)).await;
+    }
+    let directory = pattern.is_empty() || pattern.ends_with('/');
+    let missing = if directory {
+        None
+    } else {
+        match head(client, pattern).await {
+            Ok(object) => return Ok(vec![object]),
+            Err(e) if e.kind() == Kind::NotFound => Some(e),
+            Err(e) => return Err(e),
+        }
+    };
+    let prefix = if directory { pattern.to_string() } else { format!("{pattern}/") };
+    let found = keys(client, &prefix, |key| key.get(prefix.len()..).is_some_and(|below| !below.split('/').any(hidden))).await?;
+    match missing {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// What is known of one object.
+///
+/// # Errors
+/// There is none; the request was refused or failed.
+pub(crate) async fn head(client: &Client, key: &str) -> Result<Object, StoreError> {
+    match &client.backend {
+        Backend::Web(site) => site.head(&client.url(key)).await,
+        Backend::Bucket { objects, .. } => {
+            use object_store::ObjectStoreExt;
+            let meta = objects.head(&client.path(key)?).await.map_err(|e| client.failed("looking at", key, &e))?;
+            Ok(client.object(&meta))
+        }
+    }
+}
+
+/// The objects whose keys begin with `prefix` and are `wanted`.
+pub(crate) async fn keys(client: &Client, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Object>, StoreError> {
+    let bucket = client.bucket("listing")?;
+    let doing = format!("listing '{}'", client.url(prefix));
+    let mut found: Vec<Object> = Vec::new();
+    let mut token = None;
+    loop {
+        let options = PaginatedListOptions { page_token: token.take(), ..PaginatedListOptions::default() };
+        let page = bucket.lists.list_paginated((!prefix.is_empty()).then_some(prefix), options).await;
+        let page = page.map_err(|e| StoreError::of(&doing, client.scheme, &e))?;
+        found.extend(page.result.objects.iter().filter(|meta| wanted(meta.location.as_ref())).map(|meta| client.object(meta)));
+        if found.len() > OBJECTS_MAX {
+            return Err(StoreError::new(Kind::Other, format!("{doing}: there are more than {OBJECTS_MAX} objects; name fewer of them")));
+        }
+        match page.page_token {
+            Some(next) if !next.is_empty() => token = Some(next),
+            _ => break,
+        }
+    }
+    found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    // Consoles and file systems over buckets mark directories with an empty object of that name.
+    let keys: Vec<bool> = found.iter().map(|object| object.size == 0 && has_below(&found, &object.key)).collect();
+    let mut marks = keys.into_iter();
+    found.retain(|_| !marks.next().unwrap_or(false));
+    Ok(found)
+}
+
+/// Whether there is something below the directory `key` in a sorted list.
+fn has_below(found: &[Object], key: &str) -> bool {
+    let directory = format!("{key}/");
+    let at = found.partition_point(|o| o.key.as_str() < directory.as_str());
+    found.get(at).is_some_and(|o| o.key.starts_with(&directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, expect: &str) {
+        let keys = ["a.csv", "d/_tmp/x.csv", "d/b.csv", "d/e/c.csv", "d/e/f/g.csv", "d/é.json", "d/.h.csv"];
+        let glob = Glob::new(pattern).unwrap();
+        let found: Vec<&str> = keys.into_iter().filter(|key| glob.matches(key)).collect();
+        assert_eq!(found.join(" "), expect, "{pattern}");
+    }
+
+    #[test]
+    fn globs_over_keys() {
+        check("*.csv", "a.csv");
+        check("d/*.csv", "d/b.csv");
+        check("d/?.json", "d/é.json");
+        check("**/*.csv", "a.csv d/b.csv d/e/c.csv d/e/f/g.csv");
+        check("d/e*", "d/e/c.csv d/e/f/g.csv");
+        check("d/[ab].csv", "d/b.csv");
+        check("d/.*", "d/.h.csv");
+        check("d/_*/*", "d/_tmp/x.csv");
+        check("x/*", "");
+        assert!(Glob::new("d/[").is_err_and(|e| e.to_string().contains("wrong at character")));
+    }
+
+    #[test]
+    fn marks_of_directories() {
+        let object = |key: &str| Object { url: String::new(), key: key.to_string(), size: 0, etag: None, modified_ms: 0, seekable: true };
+        let found = ["d", "d-x", "d/a", "e"].map(object);
+        let below: Vec<bool> = found.iter().map(|o| has_below(&found, &o.key)).collect();
+        assert_eq!(below, [true, false, false, false]);
+    }
+}

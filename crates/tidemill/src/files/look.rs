@@ -1,0 +1,263 @@
+//! Looking at files: which there are, what format they have, which columns. What is read of them beyond a sample
+//! is the connector's business.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use tidemill_connect::{Polled, ReadRequest, ReaderContext, Source, Waker, filesystem, registry};
+use tidemill_format::compression::{self, Compression};
+use tidemill_format::infer::{self, CsvSniff};
+use tidemill_format::options::{RawOptions, one_of};
+use tidemill_format::{avro, parquet};
+
+use super::wishes::Wishes;
+
+/// Bytes looked at to find out what a file holds.
+const SAMPLE_BYTES: u64 = 1 << 20;
+
+/// Extensions of compressed files.
+const COMPRESSED: [&str; 6] = [".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4"];
+
+/// What a file holds: the options of a table of it, the path excepted, and the columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Looked {
+    /// `format` and how it is written.
+    pub options: BTreeMap<String, String>,
+    /// The columns.
+    pub schema: SchemaRef,
+}
+
+/// Whether the path is that of a file here, and not of one in an archive or behind a network.
+pub fn is_plain(path: &str) -> bool {
+    Path::new(path.trim_start_matches("file://")).is_file()
+}
+
+/// A file's length, if it is plain.
+pub fn length(path: &str) -> Option<u64> {
+    std::fs::metadata(path.trim_start_matches("file://")).ok().filter(|m| m.is_file()).map(|m| m.len())
+}
+
+/// The format that a name says: its extension, compression aside. None for archives, whose members say it.
+pub fn format_of(name: &str) -> Option<&'static str> {
+    let lower = name.to_lowercase();
+    let bare = COMPRESSED.iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
+    match bare.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "parquet" => Some("parquet"),
+        "avro" => Some("avro"),
+        "json" | "jsonl" | "ndjson" => Some("json"),
+        "sas7bdat" => Some("sas7bdat"),
+        "xpt" | "xport" => Some("xport"),
+        "csv" | "tsv" | "txt" | "tbl" | "dat" => Some("csv"),
+        _ => None,
+    }
+}
+
+/// The connector's view of a path, as lines of text; of a table's options those matter that say which bytes, and how they are got.
+fn source(path: &str, given: &BTreeMap<String, String>) -> Result<Box<dyn Source>, String> {
+    let mut options = vec![
+        ("path", path),
+        ("format", "csv"),
+        // Of the characters that text hardly has, one that a line is not cut at.
+        ("csv.field-delimiter", "\u{1}"),
+        ("csv.disable-quote-character", "true"),
+        ("csv.ignore-trailing-unmappable", "true"),
+    ];
+    let which = ["compression", "source.path.regex-pattern"];
+    let bytes = given.iter().filter(|(key, _)| which.contains(&key.as_str()) || key.starts_with("store."));
+    options.extend(bytes.map(|(key, value)| (key.as_str(), value.as_str())));
+    let options = options.into_iter().map(|(key, value)| (key.to_string(), value.to_string()));
+    let connector = registry::find("filesystem").map_err(|e| e.to_string())?;
+    connector.source(&line_schema(), &mut RawOptions::new(format!("'{path}'"), options)).map_err(|e| e.to_string())
+}
+
+fn line_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("line", DataType::Utf8, true)]))
+}
+
+/// The files that a path, a directory, a glob or an archive stands for, in the order in which they are read; `given`
+/// are options of its table.
+///
+/// # Errors
+/// There is none.
+pub fn list(path: &str, given: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let splits = source(path, given)?.splits(1).map_err(|e| e.to_string())?;
+    Ok(splits.into_iter().map(|split| split.id).collect())
+}
+
+/// What a file holds.
+///
+/// # Errors
+/// It cannot be read, or its columns cannot be told.
+pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
+    let mut options = BTreeMap::new();
+    let mut set = |key: &str, value: &str| drop(options.insert(key.to_string(), value.to_string()));
+    let named = wishes.format.as_deref().or_else(|| format_of(path));
+    let failed = |e: &dyn std::fmt::Display| format!("'{path}': {e}");
+    let schema = match named {
+        Some(format @ ("parquet" | "avro")) => {
+            set("format", format);
+            let local = Path::new(path.trim_start_matches("file://"));
+            if format == "parquet" && !local.is_file() {
+                let schema = filesystem::sample::parquet_schema(path, &wishes.options).map_err(|e| e.to_string())?;
+                options.extend(wishes.options.clone());
+                return Ok(Looked { options, schema: text_if(schema, wishes.text_only) });
+            }
+            if format == "parquet" {
+                parquet::schema_of(local).map_err(|e| format!("reading the schema of '{path}': {e}"))?
+            } else {
+                let file = File::open(local).map_err(|e| format!("opening '{path}': {e}"))?;
+                avro::schema_in(path, Box::new(file)).map_err(|e| e.to_string())?
+            }
+        }
+        Some(format @ ("sas7bdat" | "xport")) => {
+            set("format", format);
+            filesystem::sas::schema_of(format, path, &wishes.options).map_err(|e| e.to_string())?
+        }
+        Some(other) if other != "csv" && other != "json" => {
+            let known = ["avro", "csv", "json", "parquet", "sas7bdat", "xport"];
+            return Err(format!("'{path}': there is no file format '{other}': {}", one_of(other, &known)));
+        }
+        other => {
+            let (sample, complete) = sample(path, &wishes.options)?;
+            let json = match other {
+                Some("json") => true,
+                Some(_) => false,
+                None => sample.trim_ascii_start().first() == Some(&b'{'),
+            };
+            if json {
+                set("format", "json");
+                infer::infer_json(&sample, complete).map_err(|e| failed(&e))?
+            } else {
+                let (sniff, schema) = infer::infer_csv_as(&sample, complete, &wishes.csv).map_err(|e| failed(&e))?;
+                set("format", "csv");
+                set("csv.field-delimiter", &sniff.delimiter.to_string());
+                set("csv.quote-character", &sniff.quote.to_string());
+                set("csv.fail-on-missing-columns", "false");
+                if sniff.header {
+                    // Other files of the table are checked to have the same columns, where names can be compared.
+                    set("csv.header", if is_header(&sample, &sniff, &schema) { "true" } else { "skip" });
+                }
+                schema
+            }
+        }
+    };
+    let schema = text_if(schema, wishes.text_only);
+    options.extend(wishes.options.clone());
+    Ok(Looked { options, schema })
+}
+
+/// Whether the first line has just the names of the columns.
+fn is_header(sample: &[u8], sniff: &CsvSniff, schema: &SchemaRef) -> bool {
+    let sample = sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample);
+    let line = sample.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let names = line.trim_end_matches('\r').split(sniff.delimiter).map(|name| name.trim_matches(sniff.quote));
+    names.eq(schema.fields().iter().map(|f| f.name().as_str()))
+}
+
+/// The columns, as text if no types are wanted.
+fn text_if(schema: SchemaRef, text_only: bool) -> SchemaRef {
+    if !text_only {
+        return schema;
+    }
+    let text = |f: &arrow::datatypes::FieldRef| Field::new(f.name(), DataType::Utf8, true);
+    Arc::new(Schema::new(schema.fields().iter().map(text).collect::<Vec<_>>()))
+}
+
+/// The beginning of a file, unpacked, and whether that is all of it.
+fn sample(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool), String> {
+    let archive = [".zip", ".tar", ".tgz", ".tbz2", ".txz"].iter().any(|end| path.to_lowercase().ends_with(end))
+        || COMPRESSED.iter().any(|end| path.to_lowercase().ends_with(&format!(".tar{end}")));
+    if !given.contains_key("compression") && is_plain(path) && !archive {
+        let path = Path::new(path.trim_start_matches("file://"));
+        let failed = |e: std::io::Error| format!("reading '{}': {e}", path.display());
+        let file = File::open(path).map_err(failed)?;
+        let reader = compression::reader(Box::new(file), Compression::from_path(path)).map_err(failed)?;
+        let mut sample = Vec::new();
+        reader.take(SAMPLE_BYTES).read_to_end(&mut sample).map_err(failed)?;
+        let complete = (sample.len() as u64) < SAMPLE_BYTES;
+        return Ok((sample, complete));
+    }
+    lines(path, given)
+}
+
+/// The first lines of the first file that the connector reads there: of a member of an archive, of an object behind a network.
+fn lines(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool), String> {
+    let failed = |e: tidemill_connect::ConnectError| e.to_string();
+    let source = source(path, given)?;
+    let Some(split) = source.splits(1).map_err(failed)?.into_iter().next() else {
+        return Err(format!("there is no file at '{path}'"));
+    };
+    let (wake, woken) = mpsc::sync_channel::<()>(1);
+    let waker = Waker::new(move || {
+        // A full channel wakes as well.
+        let _ = wake.try_send(());
+    });
+    let file = ("file.path".to_string(), Arc::new(Field::new("file", DataType::Utf8, false)));
+    let request = ReadRequest { metadata: vec![file], ..ReadRequest::all(line_schema()) };
+    let mut reader = source.open(&split, ReaderContext { waker, request, shard: 0, shards: 1 }).map_err(failed)?;
+    let (mut sample, mut first) = (Vec::new(), None::<String>);
+    while (sample.len() as u64) < SAMPLE_BYTES {
+        match reader.poll(1024).map_err(failed)? {
+            Polled::End => return Ok((sample, true)),
+            // Woken, or looked again: a reader may have nothing to wake with.
+            Polled::Pending => drop(woken.recv_timeout(Duration::from_millis(20))),
+            Polled::Rows(rows) => {
+                // Behind one member of an archive comes the next, whose header line is no row of the first. A batch is of one.
+                if rows.batch.num_rows() > 0 {
+                    let file = rows.batch.column(1).as_string::<i32>().value(0);
+                    if first.get_or_insert_with(|| file.to_string()).as_str() != file {
+                        return Ok((sample, true));
+                    }
+                }
+                for line in rows.batch.column(0).as_string::<i32>().iter().flatten() {
+                    sample.extend_from_slice(line.as_bytes());
+                    sample.push(b'\n');
+                }
+            }
+        }
+    }
+    Ok((sample, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_formats() {
+        for (name, format) in [
+            ("a.csv", Some("csv")),
+            ("a/b.JSON.gz", Some("json")),
+            ("x.zip//2005/NASDAQ.txt", Some("csv")),
+            ("s3://b/k.parquet", Some("parquet")),
+            ("a.tar.gz", None),
+            ("a.xpt", Some("xport")),
+            ("noextension", None),
+        ] {
+            assert_eq!(format_of(name), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_connector_gives_the_first_lines() {
+        let path = std::env::temp_dir().join(format!("tidemill-look-{}.csv.gz", std::process::id()));
+        let file = File::create(&path).unwrap();
+        let mut out = compression::writer(Box::new(file), Compression::Gzip, None).unwrap();
+        std::io::Write::write_all(&mut out, b"a,b\n1,x\n2,\"y\"\n").unwrap();
+        out.finish().unwrap();
+        let name = path.to_str().unwrap();
+        assert_eq!(lines(name, &BTreeMap::new()).unwrap(), (b"a,b\n1,x\n2,\"y\"\n".to_vec(), true));
+        assert_eq!(list(name, &BTreeMap::new()).unwrap(), [name]);
+        let looked = look(name, &Wishes::default()).unwrap();
+        assert_eq!(looked.schema.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,498 @@
+//! Jobs over MariaDB, on a server of the tests' own: rows in by every way, out by every way, types to their ends,
+//! refusals, and kills of both sides.
+//!
+//! The server is Debian's `mariadb-server`; where it is missing the tests say that they did not run.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use crate::crash::Random;
+use crate::databases::{install, is_root, not_run, wanted};
+use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill, wait_for};
+
+/// A program of the server, which may lie where only root looks.
+fn program(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/libexec".into()]).collect();
+    names.iter().find_map(|name| folders.iter().map(|f| f.join(name)).find(|p| p.exists()))
+}
+
+/// Whether there is a server to start; that there is none is said.
+fn installed() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    let there = *INSTALLED.get_or_init(|| {
+        let there = || program(&["mariadbd", "mysqld"]).is_some() && program(&["mariadb", "mysql"]).is_some();
+        if !there() {
+            install("mariadb-server");
+        }
+        there()
+    });
+    if !there {
+        not_run("MariaDB", "mariadb-server");
+    }
+    there
+}
+
+/// A server in a directory of its own, killed when dropped.
+struct Server {
+    process: Option<Background>,
+    scratch: Scratch,
+    port: u16,
+}
+
+impl Server {
+    fn start(name: &str) -> Option<Self> {
+        if !installed() {
+            return None;
+        }
+        let scratch = Scratch::new(name);
+        let mut install = Command::new(program(&["mariadb-install-db", "mysql_install_db"]).expect("comes with the server"));
+        install.arg("--no-defaults").arg(format!("--datadir={}", scratch.at("data"))).arg("--auth-root-authentication-method=normal");
+        if is_root() {
+            install.arg("--user=root");
+        }
+        let output = finish(&mut install);
+        assert!(output.status.success(), "{}", text(&output));
+        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        let mut server = Server { process: None, scratch, port };
+        server.again(&[]);
+        server.sql(
+            "CREATE DATABASE test2 CHARACTER SET utf8mb4; \
+             CREATE USER job@'127.0.0.1' IDENTIFIED BY 'geheim'; GRANT ALL ON test2.* TO job@'127.0.0.1'; \
+             CREATE USER job@localhost IDENTIFIED BY 'geheim'; GRANT ALL ON test2.* TO job@localhost;",
+        );
+        Some(server)
+    }
+
+    /// Starts it on what it has.
+    fn again(&mut self, arguments: &[&str]) {
+        assert!(self.process.is_none(), "it runs");
+        let log = std::fs::File::options().create(true).append(true).open(self.scratch.at("log")).expect("a log file");
+        let errors = log.try_clone().expect("the log file again");
+        let mut command = Command::new(program(&["mariadbd", "mysqld"]).expect("installed"));
+        command.arg("--no-defaults").arg(format!("--datadir={}", self.scratch.at("data"))).arg(format!("--socket={}", self.socket()));
+        command.arg(format!("--pid-file={}", self.scratch.at("pid"))).arg(format!("--port={}", self.port)).arg("--bind-address=127.0.0.1");
+        command.args(["--innodb-buffer-pool-size=64M", "--max-connections=40"]).args(arguments);
+        if is_root() {
+            command.arg("--user=root");
+        }
+        self.process = Some(Background(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("starting mariadbd")));
+        wait_for("MariaDB", || {
+            let ended = self.process.as_mut().expect("started").0.try_wait().expect("waiting for mariadbd");
+            assert!(ended.is_none(), "{}", std::fs::read_to_string(self.scratch.at("log")).unwrap_or_default());
+            self.client("SELECT 1").status.success()
+        });
+    }
+
+    /// Ends it as a power cut would.
+    fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        let _ = process.0.kill();
+        let _ = process.0.wait();
+    }
+
+    fn socket(&self) -> String {
+        self.scratch.at("s")
+    }
+
+    fn client(&self, sql: &str) -> Output {
+        let mut command = Command::new(program(&["mariadb", "mysql"]).expect("installed"));
+        command.args(["--no-defaults", "-uroot", "-N", "-B", "--default-character-set=utf8mb4"]).arg(format!("--socket={}", self.socket()));
+        command.arg("-e").arg(sql);
+        command.stdin(Stdio::null()).output().expect("running the client")
+    }
+
+    /// What the server's own client says, tabs between columns.
+    #[track_caller]
+    fn sql(&self, sql: &str) -> String {
+        let output = self.client(sql);
+        assert!(output.status.success(), "{sql}\n{}", text(&output));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_string()
+    }
+
+    /// The options of a table of a job.
+    fn with(&self, table: &str, more: &str) -> String {
+        format!(
+            "WITH ('connector' = 'jdbc', 'url' = 'jdbc:mariadb://127.0.0.1:{}/test2', 'table-name' = '{table}', 'username' = 'job', \
+             'password' = 'geheim'{more})",
+            self.port
+        )
+    }
+}
+
+/// The server that tests share which do it no harm; ended with the last of them.
+fn shared() -> Option<Arc<Server>> {
+    static SERVER: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    let mut server = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(server) = server.upgrade() {
+        return Some(server);
+    }
+    let started = Arc::new(Server::start("mariadb")?);
+    *server = Arc::downgrade(&started);
+    Some(started)
+}
+
+fn run(scratch: &Scratch, sql: &str, arguments: &[&str]) -> Output {
+    finish(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]).args(arguments))
+}
+
+#[track_caller]
+fn runs(scratch: &Scratch, sql: &str, arguments: &[&str]) -> String {
+    let output = run(scratch, sql, arguments);
+    assert!(output.status.success(), "{sql}\n{}", text(&output));
+    text(&output)
+}
+
+/// A table over a CSV file with these lines.
+fn csv(scratch: &Scratch, columns: &str, lines: &str) -> String {
+    let path = scratch.write("in.csv", lines);
+    format!(
+        "CREATE TABLE source ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
+         'csv.null-literal' = 'NULL');\n"
+    )
+}
+
+#[test]
+fn rows_are_appended_by_both_ways() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("append");
+    let mut lines = String::new();
+    for id in 0..5_000 {
+        let _ = writeln!(lines, "{id},\"tab\t, back\\slash, quote '' and 😀 {id}\",{id}.25");
+    }
+    let source = csv(&scratch, "id BIGINT, name STRING, price DECIMAL(10, 2)", &lines);
+    for (table, infile) in [("loaded", "true"), ("inserted", "false")] {
+        let with = server.with(table, ", 'sink.create-table' = 'true'").replace("test2'", &format!("test2?local-infile={infile}'"));
+        let sink = format!("CREATE TABLE sink (id BIGINT, name STRING, price DECIMAL(10, 2)) {with};\n");
+        runs(&scratch, &format!("{source}{sink}INSERT INTO sink SELECT * FROM source;"), &["--parallelism", "2"]);
+        let sums = server.sql(&format!("SELECT COUNT(*), COUNT(DISTINCT id), SUM(id), SUM(price) FROM test2.{table}"));
+        assert_eq!(sums, "5000\t5000\t12497500\t12498750.00", "{table}");
+        let name = "CONCAT('tab\\t, back\\\\slash, quote \\'\\' and 😀 ', id)";
+        let odd = server.sql(&format!("SELECT COUNT(*) FROM test2.{table} WHERE name <> {name}"));
+        assert_eq!(odd, "0", "{table}");
+    }
+}
+
+/// Columns of every type, and rows with their smallest, largest and oddest values.
+const TYPES: &str = "id INT, b BOOLEAN, i1 TINYINT, i2 SMALLINT, i4 INT, i8 BIGINT, f4 FLOAT, f8 DOUBLE, d DECIMAL(38, 10), s STRING, \
+                     da DATE, t TIME(3), ts3 TIMESTAMP(3), ts6 TIMESTAMP(6), ltz TIMESTAMP_LTZ(3)";
+const ENDS: &str = "\
+1,true,-128,-32768,-2147483648,-9223372036854775808,-3.4028235E38,-1.7976931348623157E308,-9999999999999999999999999999.9999999999,\
+\"\",0001-01-01,00:00:00,0001-01-01 00:00:00,0001-01-01 00:00:00.000001,0001-01-01 00:00:00Z
+2,false,127,32767,2147483647,9223372036854775807,3.4028235E38,1.7976931348623157E308,9999999999999999999999999999.9999999999,\
+\\N,9999-12-31,23:59:59.999,9999-12-31 23:59:59.999,9999-12-31 23:59:59.999999,9999-12-31 23:59:59.999Z
+3,true,0,0,0,0,1.1,5.0E-324,0.0000000001,\
+äöü 😀 '\\t' ; --,1970-01-01,12:34:56.7,2024-02-29 12:00:00.5,1969-12-31 23:59:59.999999,2024-02-29 12:00:00.5Z
+4,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL
+";
+
+#[test]
+fn every_type_comes_back() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("types");
+    // Enough rows that they are loaded.
+    let source = csv(&scratch, TYPES, &ENDS.repeat(60));
+    let (first, second) = (scratch.at("direct"), scratch.at("back"));
+    let out = |name: &str, path: &str| {
+        format!(
+            "CREATE TABLE {name} ({TYPES}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
+             'csv.null-literal' = 'NULL');\n"
+        )
+    };
+    // What the file says by way of the database is what it says by itself.
+    runs(&scratch, &format!("{source}{}INSERT INTO o SELECT * FROM source;", out("o", &first)), &[]);
+    for infile in ["true", "false"] {
+        let with = server.with(&format!("types_{infile}"), ", 'sink.create-table' = 'true'");
+        let with = with.replace("test2'", &format!("test2?local-infile={infile}'"));
+        let database = format!("CREATE TABLE db ({TYPES}) {with};\n");
+        runs(&scratch, &format!("{source}{database}INSERT INTO db SELECT * FROM source;"), &["--parallelism", "1"]);
+        let back = format!("{second}-{infile}");
+        runs(&scratch, &format!("{database}{}INSERT INTO o SELECT * FROM db;", out("o", &back)), &["--parallelism", "1"]);
+        assert_eq!(sink_lines(Path::new(&back)), sink_lines(Path::new(&first)), "local infile: {infile}");
+    }
+}
+
+#[test]
+fn types_of_a_table_that_was_there() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("foreign");
+    server.sql(
+        "CREATE TABLE test2.odd (id INT PRIMARY KEY, u BIGINT UNSIGNED, bits BIT(9), flag BIT(1), j JSON, e ENUM('red', 'green'), \
+         y YEAR, bin BINARY(3), blo BLOB, ts TIMESTAMP(6) NULL, d DECIMAL(30, 2)); \
+         SET time_zone = '+00:00'; \
+         INSERT INTO test2.odd VALUES (1, 18446744073709551615, b'100000001', b'1', '[1, {\"a\": null}]', 'green', 2024, 'abc', 0x00FF, \
+         '2024-02-29 12:00:00.123456', 1234567890123456789012345678.90)",
+    );
+    let columns = "id INT, u DECIMAL(20, 0), bits INT, flag BOOLEAN, j STRING, e STRING, y INT, bin BYTES, blo BYTES, \
+                   ts TIMESTAMP(6), d DECIMAL(30, 2)";
+    let with = server.with("odd", "");
+    let out = scratch.at("out");
+    let job = format!(
+        "CREATE TABLE db ({columns}) {with};\n\
+         CREATE TABLE o ({columns}) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv', \
+         'csv.field-delimiter' = ';', 'csv.disable-quote-character' = 'true');\n\
+         INSERT INTO o SELECT * FROM db;\n"
+    );
+    runs(&scratch, &job, &[]);
+    let expect = "1;18446744073709551615;257;true;[1, {\"a\": null}];green;2024;YWJj;AP8=;2024-02-29 12:00:00.123456;\
+                  1234567890123456789012345678.90";
+    assert_eq!(sink_lines(Path::new(&out)), [expect]);
+    // And back into such a table, as upserts.
+    server.sql("CREATE TABLE test2.odd2 LIKE test2.odd");
+    let copy = format!(
+        "CREATE TABLE db ({columns}) {with};\nCREATE TABLE sink ({columns}, PRIMARY KEY (id) NOT ENFORCED) {};\n\
+         INSERT INTO sink SELECT * FROM db;",
+        server.with("odd2", "")
+    );
+    runs(&scratch, &copy, &[]);
+    assert_eq!(server.sql("SELECT COUNT(*) FROM test2.odd NATURAL JOIN test2.odd2"), "1");
+}
+
+#[test]
+fn a_changelog_becomes_a_table() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("upsert");
+    let mut random = Random(7);
+    let (mut lines, mut counts, mut last) = (String::new(), vec![0u64; 3_000], vec![0u64; 3_000]);
+    for n in 0..30_000u64 {
+        let key = random.below(3_000);
+        counts[key as usize] += 1;
+        last[key as usize] = n;
+        let _ = writeln!(lines, "{key},{n}");
+    }
+    let source = csv(&scratch, "k BIGINT, n BIGINT", &lines);
+    // Keys come, change, and go again where their count passes 10. Another unique index takes another way in.
+    server.sql(
+        "CREATE TABLE test2.other_unique (k BIGINT PRIMARY KEY, c BIGINT NOT NULL, m BIGINT, UNIQUE (m)); \
+         CREATE TABLE test2.stale (k BIGINT PRIMARY KEY, c BIGINT NOT NULL, m BIGINT); \
+         INSERT INTO test2.stale VALUES (1, 99, 99), (-1, 1, 1)",
+    );
+    for (table, more, extra) in [
+        ("counted", ", 'sink.create-table' = 'true'", 0),
+        ("other_unique", "", 0),
+        ("stale", ", 'sink.buffer-flush.max-rows' = '7'", 1),
+        ("parallel", ", 'sink.create-table' = 'true', 'sink.connections' = '3'", 0),
+    ] {
+        let job = format!(
+            "{source}CREATE TABLE sink (k BIGINT, c BIGINT, m BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};\n\
+             INSERT INTO sink SELECT k, COUNT(*), MAX(n) FROM source GROUP BY k HAVING COUNT(*) <= 10;",
+            server.with(table, more)
+        );
+        runs(&scratch, &job, &["--parallelism", "2", "--set", "execution.runtime-mode=streaming"]);
+        let expect: Vec<String> =
+            (0..3_000).filter(|k| (1..=10).contains(&counts[*k])).map(|k| format!("{k}\t{}\t{}", counts[k], last[k])).collect();
+        let found = server.sql(&format!("SELECT k, c, m FROM test2.{table} WHERE k >= 0 ORDER BY k"));
+        // A row that was there of a key that the job deletes, or never saw, is not the job's to keep or to remove.
+        let found: Vec<&str> = found.lines().filter(|l| *l != "1\t99\t99").collect();
+        assert_eq!(found, expect, "{table}");
+        assert_eq!(server.sql(&format!("SELECT COUNT(*) FROM test2.{table} WHERE k < 0")), extra.to_string());
+    }
+}
+
+#[test]
+fn what_the_server_would_change_or_refuse_is_an_error() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("refused");
+    server.sql(
+        "CREATE TABLE test2.strict_ (id INT PRIMARY KEY, s VARCHAR(3), d DECIMAL(4, 1), t DATETIME, i INT, f FLOAT, \
+         n INT NOT NULL DEFAULT 7)",
+    );
+    let columns = "id INT, s STRING, d DECIMAL(10, 2), t TIMESTAMP(3), i DOUBLE, f DOUBLE, n BIGINT";
+    let good = "1,abc,1.50,2024-01-01 00:00:00,1.0,0.5,1";
+    for (bad, words) in [
+        ("2,abcd,1.50,2024-01-01 00:00:00,1.0,0.5,1", &["column 's'", "abcd", "error 1"][..]),
+        ("2,abc,1.55,2024-01-01 00:00:00,1.0,0.5,1", &["column 'd'", "1.55"]),
+        ("2,abc,1.50,2024-01-01 00:00:00.5,1.0,0.5,1", &["column 't'", "datetime"]),
+        ("2,abc,1.50,2024-01-01 00:00:00,1.5,0.5,1", &["column 'i'", "1.5", "whole"]),
+        ("2,abc,1.50,2024-01-01 00:00:00,1.0,0.1,1", &["column 'f'", "0.1", "float"]),
+        ("2,abc,1.50,2024-01-01 00:00:00,1.0,NaN,1", &["column 'f'", "NaN"]),
+        ("2,abc,1.50,2024-01-01 00:00:00,1.0,0.5,NULL", &["column 'n'", "NOT NULL"]),
+        ("2,abc,1.50,2024-01-01 00:00:00,1.0,0.5,3000000000", &["column 'n'", "3000000000"]),
+        ("1,abc,1.50,2024-01-01 00:00:00,1.0,0.5,1", &["Duplicate entry '1'"]),
+    ] {
+        for filler in [0, 400] {
+            server.sql("DELETE FROM test2.strict_");
+            let mut lines = format!("{good}\n{bad}\n");
+            for n in 0..filler {
+                let _ = writeln!(lines, "{},x,NULL,NULL,NULL,NULL,1", 10 + n);
+            }
+            let source = csv(&scratch, columns, &lines);
+            let sink = format!("CREATE TABLE sink ({columns}) {};\nINSERT INTO sink SELECT * FROM source;", server.with("strict_", ""));
+            let output = run(&scratch, &format!("{source}{sink}"), &["--parallelism", "1"]);
+            let said = text(&output);
+            assert!(!output.status.success() && words.iter().all(|w| said.contains(w)), "{bad}, {filler} more: {said}");
+            assert!(!said.contains("geheim"), "{said}");
+            // With a file for refused rows the others are written.
+            let letters = scratch.at("letters");
+            let _ = std::fs::remove_file(&letters);
+            let more = format!(", 'sink.on-error' = 'dead-letter', 'sink.dead-letter' = '{letters}'");
+            server.sql("DELETE FROM test2.strict_");
+            let sink = format!("CREATE TABLE sink ({columns}) {};\nINSERT INTO sink SELECT * FROM source;", server.with("strict_", &more));
+            runs(&scratch, &format!("{source}{sink}"), &["--parallelism", "1"]);
+            assert_eq!(server.sql("SELECT COUNT(*) FROM test2.strict_"), (1 + filler).to_string(), "{bad}");
+            assert_eq!(std::fs::read_to_string(&letters).unwrap_or_default().lines().count(), 1, "{bad}");
+        }
+    }
+}
+
+#[test]
+fn tables_are_read_in_parts_and_looked_up() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("read");
+    server.sql(
+        "CREATE TABLE test2.dim (id BIGINT, region VARCHAR(10), name VARCHAR(20), PRIMARY KEY (id, region)); \
+         INSERT INTO test2.dim SELECT seq, IF(seq % 2, 'EU', 'us'), CONCAT('n', seq) FROM test2.seq_1_to_20000",
+    );
+    let (parts, joined) = (scratch.at("parts"), scratch.at("joined"));
+    let ids: String = (1..=1_000).map(|n| format!("{},{}\n", n * 30, if n % 2 == 0 { "us" } else { "EU" })).collect();
+    let job = format!(
+        "{}CREATE TABLE parts (id BIGINT, region STRING, name STRING) {};\n\
+         CREATE TABLE dim (id BIGINT, region STRING, name STRING) {};\n\
+         CREATE TABLE p (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{parts}', 'format' = 'csv');\n\
+         CREATE TABLE j (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{joined}', 'format' = 'csv');\n\
+         INSERT INTO p SELECT id, name FROM parts;\n\
+         INSERT INTO j SELECT source.id, dim.name FROM source JOIN dim FOR SYSTEM_TIME AS OF source.pt \
+         ON dim.id = source.id AND dim.region = source.region;",
+        csv(&scratch, "id BIGINT, region STRING, pt AS PROCTIME()", &ids),
+        server.with("dim", ", 'scan.partition.column' = 'id', 'scan.partition.num' = '7'"),
+        server.with("dim", ""),
+    );
+    runs(&scratch, &job, &["--parallelism", "2"]);
+    let mut expect: Vec<String> = (1..=20_000).map(|n| format!("{n},n{n}")).collect();
+    expect.sort();
+    assert_eq!(sink_lines(Path::new(&parts)), expect);
+    // Ids are even, whose region is 'us'.
+    let mut expect: Vec<String> = (1..=1_000).filter(|n| n % 2 == 0 && n * 30 <= 20_000).map(|n| format!("{0},n{0}", n * 30)).collect();
+    expect.sort();
+    assert_eq!(sink_lines(Path::new(&joined)), expect);
+}
+
+#[test]
+fn a_server_that_is_not_as_it_should_be() {
+    let Some(mut server) = Server::start("mariadb-trouble") else { return };
+    let scratch = Scratch::new("trouble");
+    let lines: String = (0..3_000).map(|n| format!("{n},x\n")).collect();
+    let source = csv(&scratch, "id INT, s STRING", &lines);
+    let job = |with: String| {
+        format!(
+            "{source}CREATE TABLE sink (id INT, s STRING, PRIMARY KEY (id) NOT ENFORCED) {with};\n\
+             INSERT INTO sink SELECT * FROM source;"
+        )
+    };
+    let fails = |server: &Server, with: String, words: &[&str]| {
+        let output = run(&scratch, &job(with), &[]);
+        let said = text(&output);
+        assert!(!output.status.success() && words.iter().all(|w| said.contains(w)), "{words:?}: {said}");
+        assert!(!said.contains("geheim") && !said.contains("falsch"), "{said}");
+        assert!(server.client("SELECT 1").status.success());
+    };
+    let soon = ", 'connection.max-retry-timeout' = '200ms'";
+    fails(&server, server.with("t", "").replace("geheim", "falsch"), &["Access denied", "password"]);
+    fails(&server, server.with("t", ""), &["sink.create-table"]);
+    fails(&server, server.with("t", "").replace("/test2", "/nosuch"), &["nosuch"]);
+    fails(&server, server.with("t", "").replace("test2'", "test2?ssl-mode=require'"), &["TLS"]);
+    server.sql("CREATE TABLE test2.t (id INT, s TEXT)");
+    fails(&server, server.with("t", ""), &["no primary key", "ADD UNIQUE"]);
+    server.sql("DROP TABLE test2.t; CREATE TABLE test2.t (id INT PRIMARY KEY, x TEXT)");
+    fails(&server, server.with("t", ""), &["'s'"]);
+    server.sql("DROP TABLE test2.t; CREATE TABLE test2.t (id INT PRIMARY KEY, s TEXT)");
+    server.sql("SET GLOBAL read_only = 1");
+    fails(&server, server.with("t", ""), &["read"]);
+    server.sql("SET GLOBAL read_only = 0");
+    // Loading switched off is said once, and makes no difference but in speed.
+    server.sql("SET GLOBAL local_infile = 0");
+    let append = job(server.with("t", ", 'sink.buffer-flush.max-rows' = '300'")).replace(", PRIMARY KEY (id) NOT ENFORCED", "");
+    let said = runs(&scratch, &append, &["--parallelism", "1"]);
+    assert_eq!(said.matches("LOAD DATA LOCAL INFILE").count(), 1, "{said}");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM test2.t"), "3000");
+    server.sql("SET GLOBAL local_infile = 1");
+    // No right to make temporary tables.
+    server.sql(
+        "REVOKE ALL ON test2.* FROM job@'127.0.0.1'; REVOKE ALL ON test2.* FROM job@localhost; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON test2.* TO job@'127.0.0.1'; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON test2.* TO job@localhost",
+    );
+    runs(&scratch, &job(server.with("t", "")), &[]);
+    server.kill();
+    let output = run(&scratch, &job(server.with("t", soon)), &[]);
+    assert!(!output.status.success() && text(&output).contains("connection.max-retry-timeout"), "{}", text(&output));
+}
+
+/// Both sides are killed again and again: what is appended is there once, what is upserted is what the last row of
+/// each key says.
+#[test]
+fn killed_on_both_sides() {
+    let (kills, server_kills) = (wanted("DATABASE_KILLS", 8), wanted("DATABASE_SERVER_KILLS", 3));
+    let seed = wanted("DATABASE_SEED", 99);
+    let Some(mut server) = Server::start("mariadb-kills") else { return };
+    let mut random = Random(seed);
+    let scratch = Scratch::new("kills");
+    let mut lines = String::new();
+    let (mut counts, mut last) = (vec![0u64; 500], vec![0u64; 500]);
+    for n in 0..200_000u64 {
+        let k = random.below(500);
+        counts[k as usize] += 1;
+        last[k as usize] = n;
+        let _ = writeln!(lines, "{n},{k}");
+    }
+    let expect: Vec<String> = (0..500).map(|k| format!("{k}\t{}\t{}", counts[k], last[k])).collect();
+    let job = format!(
+        "{}CREATE TABLE appended (n BIGINT, k BIGINT) {};\n\
+         CREATE TABLE latest (k BIGINT, c BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};\n\
+         INSERT INTO appended SELECT n, k FROM source;\nINSERT INTO latest SELECT k, COUNT(*), MAX(n) FROM source GROUP BY k;",
+        csv(&scratch, "n BIGINT, k BIGINT", &lines),
+        server.with("appended", ", 'sink.connections' = '2', 'sink.max-retries' = '50'"),
+        server.with("latest", ", 'sink.max-retries' = '50'"),
+    );
+    let path = scratch.write("job.sql", job);
+    let (mut killed, mut servers, mut rounds) = (0, 0, 0);
+    // The job may finish before both were killed often enough: then it begins anew.
+    while killed < kills || servers < server_kills {
+        rounds += 1;
+        server.sql(
+            "DROP TABLE IF EXISTS test2.appended, test2.latest, test2.tidemill_checkpoints; \
+             CREATE TABLE test2.appended (n BIGINT, k BIGINT); CREATE TABLE test2.latest (k BIGINT PRIMARY KEY, c BIGINT, n BIGINT)",
+        );
+        let state = scratch.at(&format!("state-{rounds}"));
+        let mut history = vec![format!("seed {seed}, round {rounds}")];
+        loop {
+            let shards = 1 + random.below(2);
+            let mut command = tidemill();
+            command.args(["run", &path, "--quiet", "--state-dir", &state, "--set", "execution.runtime-mode=streaming"]);
+            command.args(["--set", "execution.checkpointing.interval=20ms", "--set", "block.size=100"]);
+            command.arg("--parallelism").arg(shards.to_string());
+            if killed >= kills && servers >= server_kills {
+                let output = finish(&mut command);
+                assert!(output.status.success(), "after {}\n{}", history.join("; "), text(&output));
+                break;
+            }
+            let mut running = Background::start(&mut command);
+            if servers < server_kills {
+                let delay = 50 + random.below(300);
+                history.push(format!("server killed after {delay} ms"));
+                std::thread::sleep(Duration::from_millis(delay));
+                server.kill();
+                servers += 1;
+                std::thread::sleep(Duration::from_millis(random.below(200)));
+                server.again(&[]);
+            }
+            let delay = 50 + random.below(400);
+            history.push(format!("parallelism {shards}, killed after {delay} ms"));
+            std::thread::sleep(Duration::from_millis(delay));
+            let _ = running.0.kill();
+            match running.end() {
+                (None, _) => killed += 1,
+                (Some(0), _) => break,
+                (code, errors) => panic!("ended with {code:?} after {}\n{errors}", history.join("; ")),
+            }
+        }
+        let appended = server.sql("SELECT COUNT(*), COUNT(DISTINCT n), SUM(n) FROM test2.appended");
+        assert_eq!(appended, "200000\t200000\t19999900000", "after {}", history.join("; "));
+        let latest = server.sql("SELECT k, c, n FROM test2.latest ORDER BY k");
+        assert_eq!(latest.lines().collect::<Vec<_>>(), expect, "after {}", history.join("; "));
+    }
+    println!("{killed} kills of the job, {servers} of the server in {rounds} rounds");
+}

@@ -1,0 +1,192 @@
+//! Jobs over files of SQLite: the examples, and a job that is killed at any moment and goes on. `DATABASE_KILLS`
+//! says how often.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::wanted;
+use crate::crash::Random;
+use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, text, tidemill};
+
+/// A number that a statement gives.
+#[track_caller]
+fn number(file: &str, sql: &str) -> i64 {
+    let connection = Connection::open(file).expect("the database");
+    connection.query_row(sql, [], |row| row.get(0)).expect(sql)
+}
+
+/// Rows of a query as texts, in its order.
+#[track_caller]
+fn rows(file: &str, sql: &str) -> Vec<String> {
+    let connection = Connection::open(file).expect("the database");
+    let mut statement = connection.prepare(sql).expect(sql);
+    let found = statement.query_map([], |row| row.get(0)).expect(sql);
+    found.map(|row| row.expect("a text")).collect()
+}
+
+#[track_caller]
+fn succeeds(command: &mut Command) -> String {
+    let output = finish(command);
+    assert!(output.status.success(), "{command:?}\n{}", text(&output));
+    text(&output)
+}
+
+/// An example over a file.
+fn example(job: &str, file: &str, more: &[&str]) -> Command {
+    let mut command = tidemill();
+    command.arg("run").arg(root().join(job)).args(["--quiet", "-D", &format!("URL=jdbc:sqlite:{file}")]);
+    for define in more {
+        command.args(["-D", define]);
+    }
+    command
+}
+
+#[test]
+fn events_are_inserted() {
+    let scratch = Scratch::new("sqlite-insert");
+    let file = scratch.at("events.db");
+    succeeds(example("examples/databases/insert.sql", &file, &["EVENTS=20000"]).arg("--state-dir").arg(scratch.path().join("state")));
+    let count = "SELECT COUNT(*) FROM process_events";
+    assert_eq!(number(&file, count), 20_000);
+    assert_eq!(number(&file, "SELECT COUNT(DISTINCT event_id) FROM process_events WHERE event_id BETWEEN 0 AND 19999"), 20_000);
+    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_events WHERE length(message) = 84 AND cpu BETWEEN 0 AND 100"), 20_000);
+    assert_eq!(rows(&file, "SELECT event_time FROM process_events WHERE event_id = 0"), ["2024-01-01 00:00:00.000"]);
+    // A job that is finished stays so; without a state directory it is another one.
+    succeeds(example("examples/databases/insert.sql", &file, &["EVENTS=20000"]).arg("--state-dir").arg(scratch.path().join("state")));
+    assert_eq!(number(&file, count), 20_000);
+    succeeds(&mut example("examples/databases/insert.sql", &file, &["EVENTS=100"]));
+    assert_eq!(number(&file, count), 20_100);
+}
+
+#[test]
+fn events_are_updated() {
+    let scratch = Scratch::new("sqlite-update");
+    let file = scratch.at("events.db");
+    succeeds(&mut example("examples/databases/fill.sql", &file, &["ROWS=5000"]));
+    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_states"), 5000);
+    Connection::open(&file).and_then(|c| c.execute_batch("CREATE TABLE before AS SELECT * FROM process_states")).expect("a copy");
+    succeeds(&mut example("examples/databases/update.sql", &file, &["LAST=4999", "EVENTS=20000"]));
+    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_states"), 5000);
+    let changed = number(&file, "SELECT COUNT(*) FROM process_states AS s JOIN before AS b USING (event_id) WHERE s.message <> b.message");
+    // Of 20,000 draws from 5,000 a key is missed by all with a chance of one in 55.
+    assert!((4700..5000).contains(&changed), "{changed} rows were updated");
+}
+
+#[test]
+fn tables_are_read_and_looked_up() {
+    let scratch = Scratch::new("sqlite-read");
+    let file = scratch.at("shop.db");
+    let tables = "CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO customers VALUES (1, 'anna'), (2, 'bert');
+                  CREATE TABLE orders (id BIGINT, customer BIGINT, amount DECIMAL(10, 2));
+                  INSERT INTO orders VALUES (1, 1, 12.5), (2, 2, 7), (3, 9, 1.25), (4, NULL, 0)";
+    Connection::open(&file).and_then(|c| c.execute_batch(tables)).expect("tables");
+    let with = |table: &str, more: &str| format!("WITH ('connector' = 'jdbc', 'url' = 'sqlite:{file}', 'table-name' = '{table}'{more})");
+    let job = scratch.write(
+        "job.sql",
+        format!(
+            "CREATE TABLE orders (id BIGINT, customer BIGINT, amount DECIMAL(10, 2), pt AS PROCTIME()) {};
+             CREATE TABLE customers (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED) {};
+             CREATE TABLE s (id BIGINT, name STRING, amount DECIMAL(10, 2)) WITH ('connector' = 'print');
+             INSERT INTO s SELECT o.id, c.name, o.amount FROM orders AS o
+             LEFT JOIN customers FOR SYSTEM_TIME AS OF o.pt AS c ON c.id = o.customer;",
+            with("orders", ", 'scan.partition.column' = 'id', 'scan.partition.num' = '2'"),
+            with("customers", ", 'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '10'"),
+        ),
+    );
+    let output = succeeds(tidemill().args(["run", &job, "--quiet", "--parallelism", "1"]));
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["+I[1, anna, 12.50]", "+I[2, bert, 7.00]", "+I[3, null, 1.25]", "+I[4, null, 0.00]"]);
+}
+
+/// Rows of the job below.
+const ROWS: i64 = 60_000;
+
+/// A job with both kinds of sinks in one file: rows appended, and sums by key.
+fn job(scratch: &Scratch) -> String {
+    let with = |table: &str| {
+        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:${{FILE}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
+    };
+    scratch.write(
+        "job.sql",
+        format!(
+            "CREATE TABLE made_up (id BIGINT, k INT, v BIGINT, t STRING) WITH ('connector' = 'datagen', 'rows-per-second' = '100000',
+               'splits' = '2', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{}',
+               'fields.k.min' = '0', 'fields.k.max' = '999', 'fields.v.min' = '-1000', 'fields.v.max' = '1000');
+             CREATE TABLE events (id BIGINT, k INT, v BIGINT, t STRING) {};
+             CREATE TABLE sums (k INT, n BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};
+             EXECUTE STATEMENT SET BEGIN
+               INSERT INTO events SELECT id, k, v, t FROM made_up;
+               INSERT INTO sums SELECT k, COUNT(*), SUM(v) FROM made_up GROUP BY k;
+             END;",
+            ROWS - 1,
+            with("events"),
+            with("sums"),
+        ),
+    )
+}
+
+/// What both tables hold, row by row.
+fn content(file: &str) -> [Vec<String>; 2] {
+    [
+        rows(file, "SELECT id || ' ' || k || ' ' || v || ' ' || t FROM events ORDER BY id"),
+        rows(file, "SELECT k || ' ' || n || ' ' || v FROM sums ORDER BY k"),
+    ]
+}
+
+fn run(job: &str, file: &str) -> Command {
+    let mut command = tidemill();
+    command.args(["run", job, "--quiet", "-D", &format!("FILE={file}"), "--set", "execution.checkpointing.interval=20ms"]);
+    command
+}
+
+#[test]
+fn killed_at_any_moment() {
+    let (kills_wanted, seed) = (wanted("DATABASE_KILLS", 5), wanted("DATABASE_SEED", 1984));
+    let scratch = Scratch::new("sqlite-kills");
+    let (job, reference) = (job(&scratch), scratch.at("reference.db"));
+    succeeds(run(&job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
+    let expect = content(&reference);
+    assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
+    let mut random = Random(seed);
+    let mut kills = 0;
+    while kills < kills_wanted {
+        let round = Scratch::new("sqlite-kills-round");
+        let (state, file) = (round.path().join("state"), round.at("killed.db"));
+        let (mut longest_ms, mut before) = (400, None);
+        let mut history = vec![format!("seed {seed}")];
+        loop {
+            let mut command = run(&job, &file);
+            let shards = 1 + random.below(3);
+            command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
+            let delay = 1 + random.below(longest_ms);
+            history.push(format!("parallelism {shards}, {delay} ms"));
+            if kills >= kills_wanted {
+                succeeds(&mut command);
+                break;
+            }
+            let mut running = Background::start(&mut command);
+            std::thread::sleep(Duration::from_millis(delay));
+            let _ = running.0.kill();
+            match running.end() {
+                (None, _) => kills += 1,
+                (Some(0), _) => break,
+                (code, errors) => panic!("ended with {code:?} after {history:#?}\n{errors}"),
+            }
+            // Without a new checkpoint there was no progress: more time, until there is.
+            let now = newest_checkpoint(&state);
+            longest_ms = if now > before { 400 } else { longest_ms + longest_ms / 3 };
+            before = now;
+        }
+        let found = content(&file);
+        for (name, (found, expect)) in ["events", "sums"].iter().zip(found.iter().zip(&expect)) {
+            let same = found.iter().zip(expect).take_while(|(f, e)| f == e).count();
+            assert!(found == expect, "{name}: row {same}: {:?} instead of {:?} after {history:#?}", found.get(same), expect.get(same));
+        }
+        let left = std::fs::read_dir(Path::new(&state).join("sinks")).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "files of committed rows are left after {history:#?}");
+    }
+}
