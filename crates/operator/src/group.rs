@@ -19,8 +19,6 @@ use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlac
 
 /// Groups of one table of a snapshot: few enough that their keys fit a column of texts.
 const SNAPSHOT_GROUPS: usize = 1 << 18;
-/// Groups of a checkpoint that are taken in at once.
-const RESTORE_GROUPS: usize = 8192;
 
 /// Groups without windows. Emits for each input row the change it makes (`-U`, `+U`), as Flink
 /// does, or, folded, for each block the change of each group it touches.
@@ -300,20 +298,7 @@ impl Operator for GroupAggregate {
     }
 
     fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
-        for table in tables {
-            let rows = table.batch.num_rows();
-            for from in (0..rows).step_by(RESTORE_GROUPS) {
-                let piece = table.batch.slice(from, RESTORE_GROUPS.min(rows - from));
-                let (keys, state) = piece.columns()[1..].split_at(self.keys.len());
-                if self.spill.is_crowded(self.groups.table.len(), piece.num_rows()) {
-                    self.spill.make_room(piece.num_rows(), &mut self.groups)?;
-                }
-                self.groups.intern(keys, piece.num_rows(), &mut self.scratch)?;
-                self.groups.load(&self.scratch.slots, state)?;
-                self.spill.restored(&self.scratch, &self.groups);
-            }
-        }
-        Ok(())
+        self.spill.restore(tables, &mut self.groups, &mut self.scratch)
     }
 
     fn spills(&self) -> bool {

@@ -21,8 +21,6 @@ use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlac
 
 /// Rows of one table of a snapshot: few enough that their texts fit a column.
 const SNAPSHOT_ROWS: usize = 1 << 18;
-/// Rows of a checkpoint that are taken in at once.
-const RESTORE_ROWS: usize = 8192;
 
 /// A slot that no row of this block was of.
 const UNTOUCHED: u32 = u32::MAX;
@@ -316,20 +314,7 @@ impl Operator for Normalize {
     }
 
     fn restore(&mut self, tables: Vec<StateTable>) -> Result<(), OperatorError> {
-        for table in tables {
-            let rows = table.batch.num_rows();
-            for from in (0..rows).step_by(RESTORE_ROWS) {
-                let piece = table.batch.slice(from, RESTORE_ROWS.min(rows - from));
-                let (keys, state) = piece.columns()[1..].split_at(self.keys.len());
-                if self.spill.is_crowded(self.rows.table.len(), piece.num_rows()) {
-                    self.spill.make_room(piece.num_rows(), &mut self.rows)?;
-                }
-                self.rows.intern(keys, piece.num_rows(), &mut self.scratch)?;
-                self.rows.load(&self.scratch.slots, state)?;
-                self.spill.restored(&self.scratch, &self.rows);
-            }
-        }
-        Ok(())
+        self.spill.restore(tables, &mut self.rows, &mut self.scratch)
     }
 
     fn spills(&self) -> bool {

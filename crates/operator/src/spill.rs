@@ -21,7 +21,7 @@ use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use tidemill_state::disk::{ColdOptions, ColdStore, StateFile};
 use tidemill_state::runs::{HashRange, StateRuns};
-use tidemill_state::{KeyTable, Slots};
+use tidemill_state::{KeyTable, Slots, StateTable};
 
 use crate::OperatorError;
 
@@ -58,6 +58,9 @@ pub struct DiskStats {
     /// Rows whose key had to be read.
     pub misses: u64,
 }
+
+/// Rows of a checkpoint taken back at once, so that keys can leave meanwhile.
+const RESTORE_ROWS: usize = 8192;
 
 /// State by slot that can leave memory.
 pub(crate) trait Resident {
@@ -233,6 +236,24 @@ impl Spill {
         }
         self.open(runs, rows)?;
         self.entries += self.store.as_ref().map_or(0, |store| store.stats().rows);
+        Ok(())
+    }
+
+    /// Takes back the tables of a checkpoint: behind the hashes the columns that [`Resident::save`] gave.
+    pub fn restore<R: Resident>(&mut self, tables: Vec<StateTable>, rows: &mut R, scratch: &mut Slots) -> Result<(), OperatorError> {
+        for table in tables {
+            let all = table.batch.num_rows();
+            for from in (0..all).step_by(RESTORE_ROWS) {
+                let piece = table.batch.slice(from, RESTORE_ROWS.min(all - from));
+                let (keys, state) = piece.columns()[1..].split_at(rows.key_columns());
+                if self.is_crowded(rows.table().len(), piece.num_rows()) {
+                    self.make_room(piece.num_rows(), rows)?;
+                }
+                rows.intern(keys, piece.num_rows(), scratch)?;
+                rows.load(&scratch.slots, state)?;
+                self.restored(scratch, rows);
+            }
+        }
         Ok(())
     }
 
