@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,13 +149,15 @@ pub(super) struct Track {
     end: u64,
     /// What was read ends here.
     read: u64,
+    /// The bytes given back last.
+    given: Range<u64>,
     stretches: VecDeque<Stretch>,
 }
 
 impl Track {
     /// Of a reader that will not go beyond `end`.
     pub fn new(end: u64, care: Care) -> Self {
-        Track { care, looked: 0, end, read: 0, stretches: VecDeque::new() }
+        Track { care, looked: 0, end, read: 0, given: 0..0, stretches: VecDeque::new() }
     }
 
     /// Before reading up to `want` bytes at `at`: looks that far and some way ahead, and asks for what is missing there.
@@ -189,20 +192,29 @@ impl Track {
             && first.to <= at
         {
             count(first.to - first.from, first.cached);
-            if first.give_back {
-                page::give_back(file, first.from, first.to - first.from);
-            }
+            let (from, to, give_back) = (first.from, first.to, first.give_back);
             self.stretches.pop_front();
+            if give_back {
+                self.give_back(file, from, to);
+            }
         }
         self.read = at;
     }
 
+    /// The system holds pages in groups of up to some MB and gives none back but whole groups: one that lies across
+    /// the end of what was given back last is gone only if that is given back once more.
+    fn give_back(&mut self, file: &File, from: u64, to: u64) {
+        let start = if self.given.end == from { self.given.start } else { from };
+        page::give_back(file, start, to - start);
+        self.given = from..to;
+    }
+
     /// Nothing more will be read: what was read of the stretch at hand is given back.
-    fn close(&self, file: &File) {
-        if let Some(Stretch { from, to, give_back: true, .. }) = self.stretches.front()
-            && self.read > *from
+    fn close(&mut self, file: &File) {
+        if let Some(&Stretch { from, to, give_back: true, .. }) = self.stretches.front()
+            && self.read > from
         {
-            page::give_back(file, *from, self.read.min(*to) - from);
+            self.give_back(file, from, self.read.min(to));
         }
     }
 }
