@@ -4,6 +4,7 @@
 //! is then a slice of it. Slices that follow each other in time leave as they are, without a copy;
 //! only where blocks overlap are rows merged, equal times in the order of arrival.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -202,18 +203,70 @@ impl Held {
         Ok(all.take(&lexsort_to_indices(&columns, None)?)?)
     }
 
-    /// Merges runs that overlap, in one copy.
+    /// Merges runs that overlap, in one copy; between equal times arrival decides.
     fn merged(&self, runs: &[Run]) -> Result<Block, OperatorError> {
-        let mut order: Vec<(i64, usize, usize)> = Vec::with_capacity(runs.iter().map(|r| r.block.rows()).sum());
-        for (i, run) in runs.iter().enumerate() {
-            let times = TimeColumn::of(run.block.column(self.time))?.all_ms().expect("checked when the block came");
-            order.extend(times.iter().enumerate().map(|(row, t)| (*t, i, row)));
-        }
-        // The sort finds the runs and merges them; it is stable, so arrival decides between equal times.
-        order.sort_by_key(|(t, ..)| *t);
-        let picks: Vec<(usize, usize)> = order.into_iter().map(|(_, run, row)| (run, row)).collect();
+        let rows = runs.iter().map(|r| r.block.rows()).sum();
+        let times = runs.iter().map(|r| TimeColumn::of(r.block.column(self.time))).collect::<Result<Vec<_>, _>>()?;
+        let times: Vec<_> = times.iter().map(|t| t.all_ms().expect("checked when the block came")).collect();
+        let picks = match Self::lanes(runs) {
+            Some(lanes) => Self::compared(&times, &lanes, rows),
+            None => Self::by_sort(&times, rows),
+        };
         let batches: Vec<&RecordBatch> = runs.iter().map(|r| &r.block.batch).collect();
         Ok(Block::inserts(interleave_record_batch(&batches, &picks)?, runs.iter().map(|r| r.block.arrival_ns).max().unwrap_or(0)))
+    }
+
+    /// Up to so many rows are compared to find the next one.
+    const LANES_MAX: usize = 4;
+
+    /// The runs in a few sequences that are each in order of time, as they come from each input; `None` if more are needed.
+    fn lanes(runs: &[Run]) -> Option<Vec<Vec<usize>>> {
+        let mut lanes: Vec<Vec<usize>> = Vec::new();
+        for (i, run) in runs.iter().enumerate() {
+            let follows = |lane: &Vec<usize>| lane.last().is_some_and(|last| runs[*last].last <= run.first);
+            match lanes.iter().position(follows) {
+                Some(lane) => lanes[lane].push(i),
+                None if lanes.len() == Self::LANES_MAX => return None,
+                None => lanes.push(vec![i]),
+            }
+        }
+        Some(lanes)
+    }
+
+    fn compared(times: &[Cow<'_, [i64]>], lanes: &[Vec<usize>], rows: usize) -> Vec<(usize, usize)> {
+        struct Head<'a> {
+            time: i64,
+            run: usize,
+            row: usize,
+            behind: &'a [usize],
+        }
+        let mut picks = Vec::with_capacity(rows);
+        let mut heads: Vec<Head> =
+            lanes.iter().map(|lane| Head { time: times[lane[0]][0], run: lane[0], row: 0, behind: &lane[1..] }).collect();
+        while let Some(next) = (0..heads.len()).min_by_key(|i| (heads[*i].time, heads[*i].run)) {
+            let head = &mut heads[next];
+            picks.push((head.run, head.row));
+            head.row += 1;
+            if head.row == times[head.run].len() {
+                let [run, behind @ ..] = head.behind else {
+                    heads.remove(next);
+                    continue;
+                };
+                (head.run, head.row, head.behind) = (*run, 0, behind);
+            }
+            head.time = times[head.run][head.row];
+        }
+        picks
+    }
+
+    fn by_sort(times: &[Cow<'_, [i64]>], rows: usize) -> Vec<(usize, usize)> {
+        let mut order: Vec<(i64, usize, usize)> = Vec::with_capacity(rows);
+        for (run, times) in times.iter().enumerate() {
+            order.extend(times.iter().enumerate().map(|(row, time)| (*time, run, row)));
+        }
+        // The sort finds the runs and merges them, and it is stable.
+        order.sort_by_key(|(time, ..)| *time);
+        order.into_iter().map(|(_, run, row)| (run, row)).collect()
     }
 
     fn concat(&self, blocks: &[Block]) -> Result<Block, OperatorError> {

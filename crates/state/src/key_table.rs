@@ -103,9 +103,22 @@ impl KeyTable {
     /// # Errors
     /// A key column whose type is not the table's.
     pub fn intern(&mut self, columns: &[ArrayRef], rows: usize, out: &mut Slots) -> Result<(), ArrowError> {
+        hash::rows(columns, rows, &mut out.hashes)?;
+        self.intern_at(columns, rows, |i| i, out)
+    }
+
+    /// The slots of the keys of some rows of `columns`, whose hashes are in `out`: a slot and a hash for each of `picks`.
+    ///
+    /// # Errors
+    /// As [`KeyTable::intern`].
+    pub fn intern_picked(&mut self, columns: &[ArrayRef], picks: &[u32], out: &mut Slots) -> Result<(), ArrowError> {
+        debug_assert_eq!(out.hashes.len(), picks.len());
+        self.intern_at(columns, picks.len(), |i| picks[i] as usize, out)
+    }
+
+    fn intern_at(&mut self, columns: &[ArrayRef], rows: usize, at: impl Fn(usize) -> usize, out: &mut Slots) -> Result<(), ArrowError> {
         out.slots.clear();
         out.fresh.clear();
-        hash::rows(columns, rows, &mut out.hashes)?;
         let Slots { slots, fresh, hashes } = out;
         slots.reserve(rows);
         let KeyTable { store, index, hashes: known, free, .. } = self;
@@ -125,7 +138,8 @@ impl KeyTable {
                 let nulls = column.nulls().filter(|n| n.null_count() > 0);
                 // Runs of one key are common; they skip the look-up.
                 let mut last: Option<(i64, u32)> = None;
-                for row in 0..rows {
+                for i in 0..rows {
+                    let row = at(i);
                     let is_valid = nulls.is_none_or(|n| n.is_valid(row));
                     let key = if is_valid { keys[row] } else { 0 };
                     if is_valid
@@ -135,7 +149,7 @@ impl KeyTable {
                         slots.push(slot);
                         continue;
                     }
-                    let hash = hashes[row];
+                    let hash = hashes[i];
                     let found = index.find(hash, |s| values[*s as usize] == key && valid[*s as usize] == is_valid).copied();
                     let slot = match found {
                         Some(slot) => slot,
@@ -144,7 +158,7 @@ impl KeyTable {
                             put(values, slot, key);
                             put(valid, slot, is_valid);
                             index.insert_unique(hash, slot, |s| known[*s as usize]);
-                            fresh.push(row as u32);
+                            fresh.push(i as u32);
                             slot
                         }
                     };
@@ -157,17 +171,18 @@ impl KeyTable {
             Store::Bytes { arena, places, valid, form } => {
                 let encoded = match form {
                     Form::Text => Encoded::Text(columns[0].as_string::<i32>()),
-                    Form::Packed => Encoded::Packed(Packed::new(columns, rows)?),
+                    Form::Packed => Encoded::Packed(Packed::new(columns, columns[0].len())?),
                     Form::Rows(converter) => Encoded::Rows(converter.convert_columns(columns)?),
                 };
-                for row in 0..rows {
+                for i in 0..rows {
+                    let row = at(i);
                     let (key, is_valid): (&[u8], bool) = match &encoded {
                         Encoded::Text(text) if text.is_valid(row) => (text.value(row).as_bytes(), true),
                         Encoded::Text(_) => (&[], false),
                         Encoded::Packed(keys) => (keys.get(row), true),
                         Encoded::Rows(rows) => (rows.row(row).data(), true),
                     };
-                    let hash = hashes[row];
+                    let hash = hashes[i];
                     let same = |s: &u32| arena.get(places[*s as usize]) == key && valid[*s as usize] == is_valid;
                     let found = index.find(hash, same).copied();
                     let slot = match found {
@@ -180,7 +195,7 @@ impl KeyTable {
                             put(places, slot, place);
                             put(valid, slot, is_valid);
                             index.insert_unique(hash, slot, |s| known[*s as usize]);
-                            fresh.push(row as u32);
+                            fresh.push(i as u32);
                             slot
                         }
                     };

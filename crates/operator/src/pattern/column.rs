@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, AsArray, BooleanArray, PrimitiveArray, StringArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::*;
 use datafusion_common::ScalarValue;
 
@@ -78,6 +79,52 @@ pub(super) fn kind(data_type: &DataType) -> Kind {
         DataType::Decimal128(..) => Kind::Wide,
         DataType::Utf8 => Kind::Text,
         _ => Kind::Other,
+    }
+}
+
+/// The values of a block's column, to be copied one by one.
+pub(super) struct Cells<'a> {
+    values: CellValues<'a>,
+    nulls: Option<NullBuffer>,
+}
+
+enum CellValues<'a> {
+    Bool(&'a BooleanArray),
+    Int8(&'a [i8]),
+    Int16(&'a [i16]),
+    Int32(&'a [i32]),
+    Int64(&'a [i64]),
+    Float32(&'a [f32]),
+    Float64(&'a [f64]),
+    Wide(&'a [i128]),
+    Text(&'a StringArray),
+    Other(&'a ArrayRef),
+}
+
+impl<'a> Cells<'a> {
+    /// Of an array.
+    pub fn new(array: &'a ArrayRef) -> Self {
+        use CellValues as C;
+        let values = match array.data_type() {
+            DataType::Boolean => C::Bool(array.as_boolean()),
+            DataType::Int8 => C::Int8(array.as_primitive::<Int8Type>().values()),
+            DataType::Int16 => C::Int16(array.as_primitive::<Int16Type>().values()),
+            DataType::Int32 => C::Int32(array.as_primitive::<Int32Type>().values()),
+            DataType::Int64 => C::Int64(array.as_primitive::<Int64Type>().values()),
+            DataType::Date32 => C::Int32(array.as_primitive::<Date32Type>().values()),
+            DataType::Time32(TimeUnit::Second) => C::Int32(array.as_primitive::<Time32SecondType>().values()),
+            DataType::Time32(TimeUnit::Millisecond) => C::Int32(array.as_primitive::<Time32MillisecondType>().values()),
+            DataType::Timestamp(TimeUnit::Second, _) => C::Int64(array.as_primitive::<TimestampSecondType>().values()),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => C::Int64(array.as_primitive::<TimestampMillisecondType>().values()),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => C::Int64(array.as_primitive::<TimestampMicrosecondType>().values()),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => C::Int64(array.as_primitive::<TimestampNanosecondType>().values()),
+            DataType::Float32 => C::Float32(array.as_primitive::<Float32Type>().values()),
+            DataType::Float64 => C::Float64(array.as_primitive::<Float64Type>().values()),
+            DataType::Decimal128(..) => C::Wide(array.as_primitive::<Decimal128Type>().values()),
+            DataType::Utf8 => C::Text(array.as_string::<i32>()),
+            _ => C::Other(array),
+        };
+        Cells { values, nulls: array.logical_nulls().filter(|n| n.null_count() > 0) }
     }
 }
 
@@ -215,50 +262,51 @@ impl Column {
         }
     }
 
-    /// Puts the values of `array`, which has the column's type, at `places`.
-    pub fn set(&mut self, places: &[u32], array: &ArrayRef) -> Result<(), OperatorError> {
-        let nulls = array.logical_nulls().filter(|n| n.null_count() > 0);
-        for (row, place) in places.iter().enumerate() {
-            self.valid[*place as usize] = nulls.as_ref().is_none_or(|n| n.is_valid(row));
+    /// Puts the values of `cells`, which have the column's type, at `places`.
+    pub fn set(&mut self, places: &[u32], cells: &Cells<'_>) -> Result<(), OperatorError> {
+        fn put<T: Copy, U>(into: &mut [U], places: &[u32], values: &[T], of: impl Fn(T) -> U) {
+            places.iter().zip(values).for_each(|(place, value)| into[*place as usize] = of(*value));
         }
-        let data_type = &self.data_type;
-        match &mut self.data {
-            Data::Int(v) if *data_type == DataType::Boolean => {
-                let array = array.as_boolean();
-                places.iter().enumerate().for_each(|(row, place)| v[*place as usize] = i64::from(array.value(row)));
-            }
-            Data::Int(v) => {
-                macro_rules! put {
-                    ($type:ident) => {{
-                        let values = array.as_primitive::<$type>().values();
-                        places.iter().zip(values.iter()).for_each(|(place, value)| v[*place as usize] = *value as i64);
-                    }};
-                }
-                int_type!(data_type, put)
-            }
-            Data::Float(v) if *data_type == DataType::Float32 => {
-                let values = array.as_primitive::<Float32Type>().values();
-                places.iter().zip(values.iter()).for_each(|(place, value)| v[*place as usize] = f64::from(*value));
-            }
-            Data::Float(v) => {
-                let values = array.as_primitive::<Float64Type>().values();
-                places.iter().zip(values.iter()).for_each(|(place, value)| v[*place as usize] = *value);
-            }
-            Data::Wide(v) => {
-                let values = array.as_primitive::<Decimal128Type>().values();
-                places.iter().zip(values.iter()).for_each(|(place, value)| v[*place as usize] = *value);
-            }
-            Data::Text(v) => {
-                let array = array.as_string::<i32>();
+        use CellValues as C;
+        for (row, place) in places.iter().enumerate() {
+            self.valid[*place as usize] = cells.nulls.as_ref().is_none_or(|n| n.is_valid(row));
+        }
+        match (&mut self.data, &cells.values) {
+            (Data::Int(v), C::Int8(values)) => put(v, places, values, i64::from),
+            (Data::Int(v), C::Int16(values)) => put(v, places, values, i64::from),
+            (Data::Int(v), C::Int32(values)) => put(v, places, values, i64::from),
+            (Data::Int(v), C::Int64(values)) => put(v, places, values, |value| value),
+            (Data::Float(v), C::Float32(values)) => put(v, places, values, f64::from),
+            (Data::Float(v), C::Float64(values)) => put(v, places, values, |value| value),
+            (Data::Wide(v), C::Wide(values)) => put(v, places, values, |value| value),
+            _ => {
                 for (row, place) in places.iter().enumerate() {
-                    v.set(*place as usize, if self.valid[*place as usize] { array.value(row) } else { "" });
+                    self.set_one(*place, cells, row)?;
                 }
             }
-            Data::Other(v) => {
-                for (row, place) in places.iter().enumerate() {
-                    v[*place as usize] = ScalarValue::try_from_array(array, row)?;
-                }
-            }
+        }
+        Ok(())
+    }
+
+    /// Puts the value of a row of `cells`, which have the column's type, at `place`.
+    #[inline]
+    pub fn set_one(&mut self, place: u32, cells: &Cells<'_>, row: usize) -> Result<(), OperatorError> {
+        use CellValues as C;
+        let place = place as usize;
+        let valid = cells.nulls.as_ref().is_none_or(|n| n.is_valid(row));
+        self.valid[place] = valid;
+        match (&mut self.data, &cells.values) {
+            (Data::Int(v), C::Bool(values)) => v[place] = i64::from(values.value(row)),
+            (Data::Int(v), C::Int8(values)) => v[place] = i64::from(values[row]),
+            (Data::Int(v), C::Int16(values)) => v[place] = i64::from(values[row]),
+            (Data::Int(v), C::Int32(values)) => v[place] = i64::from(values[row]),
+            (Data::Int(v), C::Int64(values)) => v[place] = values[row],
+            (Data::Float(v), C::Float32(values)) => v[place] = f64::from(values[row]),
+            (Data::Float(v), C::Float64(values)) => v[place] = values[row],
+            (Data::Wide(v), C::Wide(values)) => v[place] = values[row],
+            (Data::Text(v), C::Text(values)) => v.set(place, if valid { values.value(row) } else { "" }),
+            (Data::Other(v), C::Other(values)) => v[place] = ScalarValue::try_from_array(values, row)?,
+            _ => unreachable!("a column is set to values of its own type, {}", self.data_type),
         }
         Ok(())
     }
@@ -385,26 +433,49 @@ impl RowStore {
     }
 
     /// Adds rows; their places go into `places` (cleared first).
-    pub fn add(&mut self, times: &[i64], masks: &[u64], columns: &[ArrayRef], places: &mut Vec<u32>) -> Result<(), OperatorError> {
+    pub fn add(&mut self, times: &[i64], masks: &[u64], columns: &[Cells<'_>], places: &mut Vec<u32>) -> Result<(), OperatorError> {
         places.clear();
         let reused = self.free.len().min(times.len());
         places.extend(self.free.drain(self.free.len() - reused..).rev());
         let fresh = self.times.len() as u32..(self.times.len() + times.len() - reused) as u32;
         places.extend(fresh.clone());
-        let size = fresh.end as usize;
-        self.times.resize(size, 0);
-        self.masks.resize(size, 0);
-        self.known.resize(size, 0);
+        self.resize(fresh.end as usize);
         for (row, place) in places.iter().enumerate() {
             self.times[*place as usize] = times[row];
             self.masks[*place as usize] = masks[row];
             self.known[*place as usize] = 0;
         }
-        for (column, array) in self.columns.iter_mut().zip(columns) {
-            column.resize(size);
-            column.set(places, array)?;
+        for (column, cells) in self.columns.iter_mut().zip(columns) {
+            column.set(places, cells)?;
         }
         Ok(())
+    }
+
+    /// Adds a row of `columns` and gives its place.
+    #[inline]
+    pub fn add_one(&mut self, time: i64, mask: u64, columns: &[Cells<'_>], row: usize) -> Result<u32, OperatorError> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                let place = self.times.len();
+                self.resize(place + 1);
+                place as u32
+            }
+        };
+        self.times[place as usize] = time;
+        self.masks[place as usize] = mask;
+        self.known[place as usize] = 0;
+        for (column, cells) in self.columns.iter_mut().zip(columns) {
+            column.set_one(place, cells, row)?;
+        }
+        Ok(place)
+    }
+
+    fn resize(&mut self, places: usize) {
+        self.times.resize(places, 0);
+        self.masks.resize(places, 0);
+        self.known.resize(places, 0);
+        self.columns.iter_mut().for_each(|c| c.resize(places));
     }
 
     /// Gives a row's place back.
@@ -435,7 +506,7 @@ mod tests {
         let rows = array.len() as u32;
         column.resize(2 * rows as usize);
         let places: Vec<u32> = (0..rows).map(|r| 2 * r + 1).collect();
-        column.set(&places, &array).unwrap();
+        column.set(&places, &Cells::new(&array)).unwrap();
         assert_eq!(&column.gather(&places).unwrap(), &array);
         let mut other = Column::new(array.data_type());
         places.iter().for_each(|p| other.push(column.value(*p)));
@@ -464,7 +535,7 @@ mod tests {
         let (mut keep, mut places) = (Vec::new(), Vec::new());
         for round in 0..10_000i64 {
             let array: ArrayRef = Arc::new(StringArray::from(vec![format!("{round}"), text.clone()]));
-            store.add(&[round, round], &[1, 2], &[array], &mut places).unwrap();
+            store.add(&[round, round], &[1, 2], &[Cells::new(&array)], &mut places).unwrap();
             store.release(places[1]);
             keep.push(places[0]);
             if keep.len() > 10 {

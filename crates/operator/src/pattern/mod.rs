@@ -32,8 +32,8 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{take, take_record_batch};
 use datafusion_physical_expr::expressions::Column as Bound;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
 use tidemill_plan::pattern::RowsPerMatch;
@@ -43,6 +43,7 @@ use crate::held::Held;
 use crate::over::times::TimeColumn;
 use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
 use build::{Built, build};
+use column::Cells;
 use live::Live;
 use masks::Masks;
 use run::{Horizon, Key, Machine};
@@ -77,9 +78,17 @@ pub struct PatternMatch {
 #[derive(Default)]
 struct Scratch {
     masks: Vec<u64>,
-    hashes: Vec<u64>,
     slots: Slots,
     places: Vec<u32>,
+}
+
+/// Rows of a block.
+struct Chosen {
+    keys: Vec<ArrayRef>,
+    /// Which rows of `keys` are chosen, ascending.
+    picks: Vec<u32>,
+    /// Which rows of the block these are, if `keys` has not all.
+    rows: Option<Vec<u32>>,
 }
 
 /// Heaps are not compacted below so many entries.
@@ -116,49 +125,43 @@ impl PatternMatch {
         self.built.machine.dropped
     }
 
-    fn key_columns(&self, batch: &arrow::array::RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
+    fn key_columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
         let rows = batch.num_rows();
         self.spec.keys.iter().map(|k| Ok(k.evaluate(batch)?.into_array(rows)?)).collect()
     }
 
-    /// The rows of a block that must be looked at, with their keys; [`Scratch::masks`] is computed.
-    fn choose(&mut self, block: &Block) -> Result<(Option<Vec<u32>>, Vec<ArrayRef>), OperatorError> {
+    /// The rows of a block that may concern a key: those that can begin a match, and those of keys that have partial
+    /// matches or get one in this block. Their hashes go into [`Scratch::slots`]; [`Scratch::masks`] is computed.
+    fn choose(&mut self, block: &Block) -> Result<Chosen, OperatorError> {
         let mut keys = self.key_columns(&block.batch)?;
-        let rows = block.rows();
-        let masks = &self.scratch.masks;
-        if self.built.every_row {
-            return Ok((None, keys));
-        }
-        let mut chosen: Option<Vec<u32>> = None;
+        let Scratch { masks, slots: Slots { hashes, .. }, .. } = &mut self.scratch;
+        let mut mattering: Option<Vec<u32>> = None;
+        let mut count = block.rows();
         if let Some(matters) = self.built.matters {
-            let rows: Vec<u32> = (0..rows as u32).filter(|r| masks[*r as usize] & matters != 0).collect();
-            let indices = UInt32Array::from(rows);
+            let indices: UInt32Array = (0..count as u32).filter(|r| masks[*r as usize] & matters != 0).collect::<Vec<_>>().into();
             keys = keys.iter().map(|k| take(k, &indices, None)).collect::<Result<_, _>>()?;
-            chosen = Some(indices.values().to_vec());
+            count = indices.len();
+            mattering = Some(indices.values().to_vec());
         }
-        let count = chosen.as_ref().map_or(rows, Vec::len);
-        hash::rows(&keys, count, &mut self.scratch.hashes)?;
+        hash::rows(&keys, count, hashes)?;
         // A row that begins a match makes its key live for the rows behind it.
-        let (mut picked, mut begun) = (Vec::new(), Vec::new());
-        for (i, &hash) in self.scratch.hashes.iter().enumerate() {
-            let row = chosen.as_ref().map_or(i, |c| c[i] as usize);
+        let (mut picks, mut begun) = (Vec::new(), Vec::new());
+        for (i, &hash) in hashes.iter().enumerate() {
+            let row = mattering.as_ref().map_or(i, |m| m[i] as usize);
             let begins = masks[row] & self.built.begins != 0;
             if begins {
                 self.live.add(hash);
                 begun.push(hash);
             }
             if begins || self.live.may_be(hash) {
-                picked.push(i as u32);
+                picks.push(i as u32);
             }
         }
         begun.into_iter().for_each(|h| self.live.remove(h));
-        if picked.len() < count {
-            let indices = UInt32Array::from(picked);
-            keys = keys.iter().map(|k| take(k, &indices, None)).collect::<Result<_, _>>()?;
-            let rows = indices.values().iter().map(|i| chosen.as_ref().map_or(*i, |c| c[*i as usize]));
-            chosen = Some(rows.collect());
-        }
-        Ok((chosen, keys))
+        picks.iter().enumerate().for_each(|(to, from)| hashes[to] = hashes[*from as usize]);
+        hashes.truncate(picks.len());
+        let rows = mattering.map(|m| picks.iter().map(|i| m[*i as usize]).collect());
+        Ok(Chosen { keys, picks, rows })
     }
 
     /// Takes a block of rows that the watermark has passed, in order of time.
@@ -166,26 +169,20 @@ impl PatternMatch {
         self.arrival_ns = self.arrival_ns.max(block.arrival_ns);
         self.built.emitter.arrival_ns = self.arrival_ns;
         self.masks.compute(block, &mut self.scratch.masks)?;
-        let (chosen, keys) = self.choose(block)?;
-        let count = chosen.as_ref().map_or(block.rows(), Vec::len);
-        if count == 0 {
-            return Ok(());
-        }
-        let Scratch { masks, slots, places, .. } = &mut self.scratch;
-        self.table.intern(&keys, count, slots)?;
+        if self.built.every_row { self.process_all(block)? } else { self.process_some(block)? }
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes every row of a block.
+    fn process_all(&mut self, block: &Block) -> Result<(), OperatorError> {
+        let keys = self.key_columns(&block.batch)?;
+        let Scratch { masks, slots, places } = &mut self.scratch;
+        self.table.intern(&keys, block.rows(), slots)?;
         let times = TimeColumn::of(block.column(self.spec.time))?.all_ms().expect("checked when the block came");
-        match &chosen {
-            None => {
-                let columns = self.built.kept.evaluate(&block.batch, None)?;
-                self.built.machine.rows.add(&times, masks, &columns, places)?;
-            }
-            Some(rows) => {
-                let columns = self.built.kept.evaluate(&block.batch, Some(&UInt32Array::from(rows.clone())))?;
-                let times: Vec<i64> = rows.iter().map(|r| times[*r as usize]).collect();
-                let masks: Vec<u64> = rows.iter().map(|r| masks[*r as usize]).collect();
-                self.built.machine.rows.add(&times, &masks, &columns, places)?;
-            }
-        }
+        let columns = self.built.kept.evaluate(&block.batch)?;
+        let cells: Vec<Cells> = columns.iter().map(Cells::new).collect();
+        self.built.machine.rows.add(&times, masks, &cells, places)?;
         if self.keys.len() < self.table.capacity() {
             self.keys.resize_with(self.table.capacity(), Key::new);
         }
@@ -203,7 +200,46 @@ impl PatternMatch {
             key.rows.places.push_back(place);
             machine.advance(key, Horizon::OPEN, emitter)?;
         }
-        self.settle();
+        Ok(())
+    }
+
+    /// Takes the rows of a block that begin a match or that a partial match waits for.
+    fn process_some(&mut self, block: &Block) -> Result<(), OperatorError> {
+        let Chosen { keys, picks, rows } = self.choose(block)?;
+        if picks.is_empty() {
+            return Ok(());
+        }
+        let Scratch { masks, slots, .. } = &mut self.scratch;
+        self.table.intern_picked(&keys, &picks, slots)?;
+        let times = TimeColumn::of(block.column(self.spec.time))?.all_ms().expect("checked when the block came");
+        let rows = rows.unwrap_or(picks);
+        // What is computed is computed for chosen rows only: for others it may fail.
+        let whole = self.built.kept.is_columns();
+        let columns = if whole {
+            self.built.kept.evaluate(&block.batch)?
+        } else {
+            self.built.kept.evaluate(&take_record_batch(&block.batch, &UInt32Array::from(rows.clone()))?)?
+        };
+        let cells: Vec<Cells> = columns.iter().map(Cells::new).collect();
+        if self.keys.len() < self.table.capacity() {
+            self.keys.resize_with(self.table.capacity(), Key::new);
+        }
+        let Built { machine, emitter, begins, .. } = &mut self.built;
+        for (i, (&slot, &row)) in slots.slots.iter().zip(&rows).enumerate() {
+            let row = row as usize;
+            let key = &mut self.keys[slot as usize];
+            if !key.listed {
+                key.listed = true;
+                self.touched.push(slot);
+            }
+            // The partial matches for which the row was chosen may be over by now.
+            if key.done || (masks[row] & *begins == 0 && key.is_quiet()) {
+                continue;
+            }
+            let place = machine.rows.add_one(times[row], masks[row], &cells, if whole { row } else { i })?;
+            key.rows.places.push_back(place);
+            machine.advance(key, Horizon::OPEN, emitter)?;
+        }
         Ok(())
     }
 
@@ -337,26 +373,15 @@ impl PatternMatch {
 }
 
 impl build::Kept {
-    /// The kept columns of a batch, or of the rows at `indices`.
-    fn evaluate(&self, batch: &arrow::array::RecordBatch, indices: Option<&UInt32Array>) -> Result<Vec<ArrayRef>, OperatorError> {
-        let Some(indices) = indices else {
-            let rows = batch.num_rows();
-            return self.expressions.iter().map(|e| Ok(e.evaluate(batch)?.into_array(rows)?)).collect();
-        };
-        let mut taken = None;
-        let mut columns = Vec::with_capacity(self.expressions.len());
-        for expression in &self.expressions {
-            if let Some(column) = expression.downcast_ref::<Bound>() {
-                columns.push(take(batch.column(column.index()), indices, None)?);
-                continue;
-            }
-            if taken.is_none() {
-                taken = Some(arrow::compute::take_record_batch(batch, indices)?);
-            }
-            let rows = taken.as_ref().expect("taken above");
-            columns.push(expression.evaluate(rows)?.into_array(indices.len())?);
-        }
-        Ok(columns)
+    /// The kept columns of a batch.
+    fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
+        let rows = batch.num_rows();
+        self.expressions.iter().map(|e| Ok(e.evaluate(batch)?.into_array(rows)?)).collect()
+    }
+
+    /// Whether all of them are columns of the input as it is.
+    fn is_columns(&self) -> bool {
+        self.expressions.iter().all(|e| e.is::<Bound>())
     }
 }
 

@@ -11,6 +11,7 @@ use arrow::datatypes::{Int8Type, Int64Type};
 use tidemill_state::{Slots, StateTable, hash};
 
 use super::PatternMatch;
+use super::column::Cells;
 use super::run::Key;
 use crate::OperatorError;
 
@@ -137,7 +138,8 @@ impl PatternMatch {
         };
         let masks: Vec<u64> = masks.as_primitive::<Int64Type>().values().iter().map(|m| *m as u64).collect();
         let mut places = Vec::new();
-        self.built.machine.rows.add(times.as_primitive::<Int64Type>().values(), &masks, kept, &mut places)?;
+        let cells: Vec<Cells> = kept.iter().map(Cells::new).collect();
+        self.built.machine.rows.add(times.as_primitive::<Int64Type>().values(), &masks, &cells, &mut places)?;
         let mut starts = Vec::new();
         for (row, slot) in slots.iter().enumerate() {
             let key = &mut self.keys[*slot as usize];
