@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 
 use super::field::{Field, Kind, build};
 use super::index::Index;
-use super::{CsvOptions, Header};
+use super::{CsvOptions, Header, plain};
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// Decodes CSV text, parsing only the columns asked for.
@@ -257,17 +257,20 @@ impl Decoder for CsvDecoder {
         let first_record = self.records;
         let mut uneven = false;
         let begin = self.cursor;
-        while self.taken < available && records.len() < rows_max {
-            let separators = self.separators(self.taken);
-            let start = self.cursor;
-            let end = self.index.separators[separators.end - 1] as usize;
+        let mut first = self.separators(self.taken).start as u32;
+        let ends = &self.index.record_ends[self.taken..available];
+        for &last in ends {
+            if records.len() == rows_max {
+                break;
+            }
+            let (start, end) = (self.cursor, self.index.separators[last as usize] as usize);
             self.taken += 1;
             self.cursor = end + 1;
-            if self.is_blank(start, end) {
-                continue;
+            if !self.is_blank(start, end) {
+                uneven |= (last - first) as usize + 1 != expected;
+                records.push(Record { start: start as u32, end: end as u32, first });
             }
-            uneven |= separators.len() != expected;
-            records.push(Record { start: start as u32, end: end as u32, first: separators.start as u32 });
+            first = last + 1;
         }
         self.records += records.len() as u64;
         let counts: Vec<u32> = if uneven { records.iter().map(|r| self.fields_of(r)).collect() } else { Vec::new() };
@@ -284,11 +287,19 @@ impl Decoder for CsvDecoder {
             }
         }
         let end = self.cursor.min(self.buffer.len());
-        let ascii = self.buffer[begin.min(end)..end].is_ascii();
+        let text = &self.buffer[begin.min(end)..end];
+        let ascii = text.is_ascii();
+        let options = &self.options;
+        let plain = ascii
+            && !uneven
+            && !options.trim_spaces
+            && options.null_literal.is_none()
+            && self.quote.is_none_or(|quote| memchr::memchr(quote, text).is_none());
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let mut failed: Vec<usize> = Vec::new();
-            arrays.push(self.column(column, &records, &counts, ascii, &mut failed));
+            let usual = if plain { self.plain_column(column, &records, &mut failed) } else { None };
+            arrays.push(usual.unwrap_or_else(|| self.column(column, &records, &counts, ascii, &mut failed)));
             for row in failed {
                 let text = self.raw_field(&records[row], column.field);
                 let shown = String::from_utf8_lossy(&text[..text.len().min(80)]).into_owned();
@@ -350,7 +361,26 @@ impl CsvDecoder {
         if end == record.end as usize { text.strip_suffix(b"\r").unwrap_or(text) } else { text }
     }
 
-    fn column(&self, column: &Column, records: &[Record], counts: &[u32], ascii: bool, failed: &mut Vec<usize>) -> arrow::array::ArrayRef {
+    /// A column of records that have all their fields and no quotes, if its type has a faster way.
+    fn plain_column(&self, column: &Column, records: &[Record], failed: &mut Vec<usize>) -> Option<ArrayRef> {
+        let (buffer, separators) = (self.buffer.as_slice(), self.index.separators.as_slice());
+        let field = column.field;
+        let begin = |r: &Record| if field == 0 { r.start as usize } else { separators[r.first as usize + field - 1] as usize + 1 };
+        let (rows, empty_is_null) = (records.len(), column.empty_is_null);
+        let mut bad = |row| failed.push(row);
+        if field + 1 < self.physical.len() {
+            let spans = records.iter().map(|r| (begin(r), separators[r.first as usize + field] as usize));
+            plain::build(&column.kind, buffer, rows, spans, empty_is_null, &mut bad)
+        } else {
+            let spans = records.iter().map(|r| {
+                let (from, to) = (begin(r), r.end as usize);
+                (from, to - usize::from(to > from && buffer[to - 1] == b'\r'))
+            });
+            plain::build(&column.kind, buffer, rows, spans, empty_is_null, &mut bad)
+        }
+    }
+
+    fn column(&self, column: &Column, records: &[Record], counts: &[u32], ascii: bool, failed: &mut Vec<usize>) -> ArrayRef {
         let trim = self.options.trim_spaces;
         let null_literal = self.options.null_literal.as_deref().map(str::as_bytes);
         // Fields with doubled quotes need memory of their own; they are rare, so they are kept

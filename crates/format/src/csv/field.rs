@@ -104,7 +104,7 @@ fn parse_odd_i64(text: &[u8]) -> Option<i64> {
 }
 
 #[inline]
-fn parse_f64(text: &[u8]) -> Option<f64> {
+pub(super) fn parse_f64(text: &[u8]) -> Option<f64> {
     fast_float2::parse(text).ok().or_else(|| parse_odd_f64(text))
 }
 

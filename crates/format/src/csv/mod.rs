@@ -10,6 +10,7 @@ mod encode;
 mod field;
 mod index;
 mod messages;
+mod plain;
 
 pub use count::CsvCounter;
 pub use decode::CsvDecoder;

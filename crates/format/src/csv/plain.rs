@@ -1,0 +1,262 @@
+//! Columns of ASCII records without a quote, as most are: a field is what lies between two separators, and the frequent
+//! types are read many bytes at a time. What does not look as usual is left to the parsers of [`super::field`].
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+
+use super::field::{Kind, parse_f64, parse_i64};
+
+/// Values and which of them are there.
+type Parts<T> = (Vec<T>, Option<NullBuffer>);
+
+/// Builds a column of `rows` fields that lie in `buffer` at `spans` (from, to), or gives `None` for a type that has no
+/// faster way. An empty field is NULL if `empty_is_null`; `bad(row)` is told of a field that does not parse.
+pub(super) fn build(
+    kind: &Kind,
+    buffer: &[u8],
+    rows: usize,
+    spans: impl Iterator<Item = (usize, usize)> + Clone,
+    empty_is_null: bool,
+    bad: &mut impl FnMut(usize),
+) -> Option<ArrayRef> {
+    Some(match kind {
+        Kind::Int64 => {
+            let (values, nulls) = numbers::<i64>(buffer, rows, spans, parse_i64, bad);
+            Arc::new(Int64Array::new(values.into(), nulls))
+        }
+        Kind::Float64 => {
+            let (values, nulls) = numbers::<f64>(buffer, rows, spans, parse_f64, bad);
+            Arc::new(Float64Array::new(values.into(), nulls))
+        }
+        Kind::Text => text(buffer, rows, spans, empty_is_null)?,
+        _ => return None,
+    })
+}
+
+fn numbers<T: Usual>(
+    buffer: &[u8],
+    rows: usize,
+    spans: impl Iterator<Item = (usize, usize)>,
+    parse: impl Fn(&[u8]) -> Option<T>,
+    bad: &mut impl FnMut(usize),
+) -> Parts<T> {
+    let mut values = Vec::with_capacity(rows);
+    let mut valid: Option<Vec<bool>> = None;
+    for (row, (from, to)) in spans.enumerate() {
+        values.push(match T::usual(buffer, from, to) {
+            Some(value) => value,
+            None if from == to => {
+                valid.get_or_insert_with(|| vec![true; rows])[row] = false;
+                T::default()
+            }
+            None => parse(&buffer[from..to]).unwrap_or_else(|| {
+                bad(row);
+                T::default()
+            }),
+        });
+    }
+    (values, valid.map(NullBuffer::from))
+}
+
+/// `None` if there is more text than offsets can reach.
+fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
+    /// Most texts are not longer; so many bytes are copied without asking how many there are.
+    const SHORT: usize = 16;
+
+    let mut offsets: Vec<i32> = Vec::with_capacity(rows + 1);
+    offsets.push(0);
+    let (mut length, mut empty) = (0, false);
+    for (from, to) in spans.clone() {
+        length += to - from;
+        empty |= from == to;
+        offsets.push(i32::try_from(length).ok()?);
+    }
+    let mut data = vec![0u8; length + SHORT];
+    let mut at = 0;
+    for (from, to) in spans.clone() {
+        let bytes = to - from;
+        match buffer.get(from..from + SHORT) {
+            Some(short) if bytes <= SHORT => data[at..at + SHORT].copy_from_slice(short),
+            _ => data[at..at + bytes].copy_from_slice(&buffer[from..to]),
+        }
+        at += bytes;
+    }
+    data.truncate(length);
+    let nulls = (empty && empty_is_null).then(|| spans.map(|(from, to)| from < to).collect::<NullBuffer>());
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    // SAFETY: all bytes are ASCII, so any piece of them is UTF-8.
+    Some(Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), nulls) }))
+}
+
+const LANES: usize = 16;
+const ONES: u128 = u128::from_le_bytes([1; LANES]);
+const HIGH: u128 = ONES << 7;
+const ZEROS: u128 = u128::from_le_bytes([b'0'; LANES]);
+const POINTS: u128 = u128::from_le_bytes([b'.'; LANES]);
+
+/// Which of 16 lanes lie at or above one.
+#[inline(always)]
+fn lanes_from(lane: usize) -> u128 {
+    const LANES_FROM: [u8; 2 * LANES] = {
+        let mut bytes = [0; 2 * LANES];
+        let mut at = LANES;
+        while at < 2 * LANES {
+            bytes[at] = 0xff;
+            at += 1;
+        }
+        bytes
+    };
+    // A load is cheaper than a shift of 128 bits.
+    u128::from_le_bytes(*LANES_FROM[LANES - lane..].first_chunk().expect("32 bytes"))
+}
+
+/// The bytes `from..to` at the upper end of 16, zeros ('0') before them; `None` if there are not 1 to 16 of them, or not 16
+/// bytes before `to`.
+#[inline(always)]
+fn lanes(buffer: &[u8], from: usize, to: usize) -> Option<u128> {
+    let unused = LANES.wrapping_sub(to - from);
+    if unused >= LANES {
+        return None;
+    }
+    let all = u128::from_le_bytes(buffer.get(to.checked_sub(LANES)?..to)?.try_into().ok()?);
+    let mask = lanes_from(unused);
+    Some(all & mask | ZEROS & !mask)
+}
+
+/// The number that 16 digits stand for; `None` if a byte is no digit.
+#[inline(always)]
+fn digits(lanes: u128) -> Option<u64> {
+    // Eight digits to pairs, to fours, to one number, each step with one multiplication for all.
+    fn eight(digits: u64) -> u64 {
+        const PAIRS: u64 = 0x0000_00FF_0000_00FF;
+        let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+        let upper = (pairs & PAIRS).wrapping_mul(100 + (1_000_000 << 32));
+        let lower = (pairs >> 16 & PAIRS).wrapping_mul(1 + (10_000 << 32));
+        upper.wrapping_add(lower) >> 32
+    }
+    // With '0' taken off, digits are 0 to 9, and adding 118 reaches the high bit from 10 on.
+    let values = lanes ^ ZEROS;
+    let too_large = ((values & !HIGH) + u128::from_le_bytes([118; LANES])) | values;
+    if too_large & HIGH != 0 {
+        return None;
+    }
+    Some(eight(values as u64) * 100_000_000 + eight((values >> 64) as u64))
+}
+
+/// Numbers as they are usually written.
+trait Usual: Default {
+    /// The number at `from..to`; `None` if it is written otherwise, or is none.
+    fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self>;
+}
+
+/// An optional minus sign and 1 to 16 digits.
+impl Usual for i64 {
+    #[inline(always)]
+    fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self> {
+        let negative = from < to && buffer[from] == b'-';
+        let value = digits(lanes(buffer, from + usize::from(negative), to)?)? as i64;
+        Some(if negative { -value } else { value })
+    }
+}
+
+/// An optional minus sign, and digits with a point among or behind them, less than 2^53 without the point: such a number
+/// and the power of ten to divide it by are exact, so the quotient is the nearest double (Clinger 1990).
+impl Usual for f64 {
+    #[inline(always)]
+    fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self> {
+        const POWERS: [f64; LANES] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+        let negative = from < to && buffer[from] == b'-';
+        let from = from + usize::from(negative);
+        let lanes = lanes(buffer, from, to)?;
+        // The lowest lane that is marked holds a point; those above it may be marked wrongly, and are not looked at.
+        let differs = lanes ^ POINTS;
+        let points = differs.wrapping_sub(ONES) & !differs & HIGH;
+        let (value, decimals) = if points == 0 {
+            (digits(lanes)?, 0)
+        } else {
+            let lane = points.trailing_zeros() as usize / 8;
+            // The digits before the point move up by one.
+            let before = lanes & !lanes_from(lane);
+            let behind = lanes & lanes_from(lane + 1);
+            (digits(before << 8 | behind | u128::from(b'0'))?, LANES - 1 - lane)
+        };
+        // What has no digit before the point is for others to judge.
+        if value >= 1 << 53 || buffer[from] == b'.' {
+            return None;
+        }
+        let value = value as f64 / POWERS[decimals];
+        Some(if negative { -value } else { value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that looks usual has the value that the general parsers give.
+    #[test]
+    fn usual_numbers_are_what_others_read() {
+        let mut state = 7u64;
+        let mut random = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        let (mut ints, mut floats) = (0, 0);
+        for _ in 0..200_000 {
+            let length = random(20) as usize;
+            let odd = random(3) == 0;
+            let text: Vec<u8> = (0..length)
+                .map(|i| match random(12) {
+                    0 if odd => b"+-. e/:\xff~"[random(9) as usize],
+                    1 if i == 0 => b'-',
+                    2 => b'.',
+                    _ => b'0' + random(10) as u8,
+                })
+                .collect();
+            let mut buffer = vec![b'9'; random(20) as usize];
+            let from = buffer.len();
+            buffer.extend_from_slice(&text);
+            let to = buffer.len();
+            buffer.extend_from_slice(b",7");
+            let shown = String::from_utf8_lossy(&text);
+            if let Some(value) = i64::usual(&buffer, from, to) {
+                ints += 1;
+                assert_eq!(parse_i64(&text), Some(value), "{shown}");
+            }
+            if let Some(value) = f64::usual(&buffer, from, to) {
+                floats += 1;
+                assert_eq!(parse_f64(&text).map(f64::to_bits), Some(value.to_bits()), "{shown}");
+            }
+        }
+        assert!(ints > 10_000 && floats > 10_000, "{ints} {floats}");
+    }
+
+    #[test]
+    fn the_ends_of_what_is_usual() {
+        let at = |text: &str| (format!("{:16}{text}", ""), 16, 16 + text.len());
+        for (text, int, float) in [
+            ("0", Some(0), Some(0.0)),
+            ("-0", Some(0), Some(-0.0)),
+            ("1700000000000", Some(1_700_000_000_000), Some(1.7e12)),
+            ("9999999999999999", Some(9_999_999_999_999_999), None),
+            ("-9999999999999999", Some(-9_999_999_999_999_999), None),
+            ("12345678901234567", None, None),
+            ("112.1055", None, Some(112.1055)),
+            ("-0.1", None, Some(-0.1)),
+            ("5.", None, Some(5.0)),
+            (".5", None, None),
+            (".", None, None),
+            ("1.2.3", None, None),
+            ("-", None, None),
+            ("", None, None),
+            ("1e5", None, None),
+            ("9007199254740993", Some(9_007_199_254_740_993), None),
+        ] {
+            let (buffer, from, to) = at(text);
+            assert_eq!(i64::usual(buffer.as_bytes(), from, to), int, "{text}");
+            assert_eq!(f64::usual(buffer.as_bytes(), from, to).map(f64::to_bits), float.map(f64::to_bits), "{text}");
+        }
+    }
+}
