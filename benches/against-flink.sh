@@ -1,27 +1,36 @@
 #!/usr/bin/env bash
-# The VWAP job against Apache Flink 2.3 on the same machine and file: in turn, medians of RUNS runs.
-# Writes a table to standard output and benches/runs/DATE/flink.txt.
+# A job against Apache Flink 2.3 on the same machine and files: in turn, medians of RUNS runs, the same lines from both.
+# Writes a table to standard output and benches/runs/DATE/flink-JOB.txt.
 #
-#   TRADES   a CSV file of trades without a header line (see examples/vwap)
+#   JOB      a job over trades in CSV, from ${IN} to ${OUT} (default examples/vwap/vwap.sql)
+#   TRADES   a CSV file of trades without a header line (see examples/vwap), or a directory of such files
 #   GATEWAY  a running Flink SQL Gateway (default http://127.0.0.1:18083), with as many slots as cores
 #   JOBS     its JobManager's REST address (default http://127.0.0.1:18081)
 #   PIDS     process ids of JobManager and TaskManager, to add up their CPU time
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${TRADES:?a CSV file of trades}"
+job="${JOB:-examples/vwap/vwap.sql}"
 tidemill="${CARGO_TARGET_DIR:-target}/release/tidemill"
 out="benches/runs/$(date +%F)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
-python3 - "$tidemill" "$TRADES" "$work" "${RUNS:-3}" <<'P' | tee "$out/flink.txt"
+python3 - "$tidemill" "$job" "$TRADES" "$work" "${RUNS:-3}" <<'P' | tee "$out/flink-$(basename "$job" .sql).txt"
 import json, os, re, resource, shutil, statistics, subprocess, sys, time, urllib.request
 
-tidemill, trades, work, runs = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+tidemill, sql, trades, work, runs = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 gateway = os.environ.get("GATEWAY", "http://127.0.0.1:18083")
 jobs = os.environ.get("JOBS", "http://127.0.0.1:18081")
 pids = os.environ.get("PIDS", "").split()
-rows = sum(1 for _ in open(trades, "rb"))
+
+
+def lines(path):
+    files = [path] if os.path.isfile(path) else [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+    return sum(sum(1 for _ in open(file, "rb")) for file in files if not os.path.basename(file).startswith((".", "_")))
+
+
+rows = lines(trades)
 
 
 def call(method, url, body=None):
@@ -33,7 +42,7 @@ def call(method, url, body=None):
 
 def statements(text):
     text = re.sub(r"^--.*\n", "", text, flags=re.M)
-    head, tail = re.split(r"(?=EXECUTE STATEMENT SET)", text)
+    head, tail = re.split(r"(?=EXECUTE STATEMENT SET|INSERT INTO)", text, maxsplit=1)
     return [s for s in (p.strip() for p in head.split(";")) if s] + [tail.strip().rstrip(";")]
 
 
@@ -46,7 +55,7 @@ def cpu_of_flink():
 
 
 def flink(out):
-    text = open("examples/vwap/vwap.sql").read().replace("${IN}", f"file://{trades}").replace("${OUT}", f"file://{out}")
+    text = open(sql).read().replace("${IN}", f"file://{trades}").replace("${OUT}", f"file://{out}")
     session = f"{gateway}/v3/sessions/" + call("POST", f"{gateway}/v3/sessions", {})["sessionHandle"]
     for statement in statements(text):
         begin, cpu = time.perf_counter(), cpu_of_flink()
@@ -64,18 +73,20 @@ def flink(out):
 
 def ours(out):
     begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([tidemill, "run", "-q", "examples/vwap/vwap.sql", "-D", f"IN={trades}", "-D", f"OUT={out}"], check=True)
+    subprocess.run([tidemill, "run", "-q", sql, "-D", f"IN={trades}", "-D", f"OUT={out}"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.perf_counter() - begin, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-figures = {"flink": [], "tidemill": []}
+figures, results = {"flink": [], "tidemill": []}, set()
 for run in range(runs):
     for name, engine in (("flink", flink), ("tidemill", ours)):
         out = os.path.join(work, f"{name}-{run}")
         figures[name].append(engine(out))
+        results.add(lines(out))
         shutil.rmtree(out)
-print(f"{rows} trades, medians of {runs} runs")
+assert len(results) == 1, f"the engines differ in lines: {results}"
+print(f"{sql}: {rows} trades to {results.pop()} lines, medians of {runs} runs")
 median = {name: [statistics.median(column) for column in zip(*runs)] for name, runs in figures.items()}
 for name, (elapsed, cpu) in median.items():
     print(f"{name:9} {elapsed:7.2f} s  {rows / elapsed / 1e6:.3f} M rows/s  {cpu:7.1f} CPU-s")
