@@ -6,8 +6,13 @@
 CARGO ?= cargo
 DATA  := ../shared/data
 SINKS := costs vwap_5m vwap_1h vwap_24h
+GO    ?= go
+# Where tests look for servers that are built for them.
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidemill/bin
+# The newest version that Go 1.26 builds.
+MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 
-.PHONY: help build demo test lint doc bench reference clean-demo
+.PHONY: help build demo test lint doc bench reference minio clean-demo
 
 help:
 	@echo "make demo       build, run the VWAP job on a million generated trades, show what it wrote"
@@ -16,6 +21,7 @@ help:
 	@echo "make doc        the API documentation, without warnings"
 	@echo "make bench      the benchmarks"
 	@echo "make reference  write docs/reference.md anew"
+	@echo "make minio      build the server of the tests over S3 (needs Go, some minutes, once)"
 
 build:
 	$(CARGO) build --release -p tidemill
@@ -51,6 +57,12 @@ doc:
 
 bench: build
 	benches/run.sh
+
+minio: $(TOOLS)/minio
+
+$(TOOLS)/minio:
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) $(GO) install github.com/minio/minio@$(MINIO_VERSION)
 
 reference:
 	$(CARGO) run --release --quiet -p tidemill -- reference > docs/reference.md.new

@@ -9,11 +9,12 @@ cd "$(dirname "$0")"
 seconds="${1:-600}"
 shift || true
 targets=("$@")
-[ "${#targets[@]}" -gt 0 ] || targets=(siddhi_frame csv json zip sas flight)
+[ "${#targets[@]}" -gt 0 ] || targets=(siddhi_frame csv json zip sas flight arrow)
 read -r -a fuzz <<< "${CARGO_FUZZ:-cargo +nightly fuzz}"
 # The longest input, bytes: the decoders know no state beyond a few records, and small corpora are kept.
 length_max=4096
 [ -d seeds/flight ] || cargo run --quiet --manifest-path Cargo.toml --example flight_seeds
+[ -d seeds/arrow ] || cargo run --quiet --manifest-path Cargo.toml --example arrow_seeds
 
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target"

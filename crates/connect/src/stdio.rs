@@ -48,10 +48,10 @@ pub fn text_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
     Ok(TextFormat::take(&name, raw)?)
 }
 
-/// As [`text_format`], for connectors whose rows are all inserts.
+/// As [`text_format`], for connectors whose rows are all inserts and whose text is UTF-8, with csv or json in it.
 ///
 /// # Errors
-/// As there, and a format of changes.
+/// As there, and a format of changes, fixed-width text, another encoding.
 pub fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError> {
     let format = text_format(raw)?;
     if let TextFormat::Changes(changes) = &format {
@@ -61,7 +61,15 @@ pub fn required_format(raw: &mut RawOptions) -> Result<TextFormat, ConnectError>
             changes.name()
         )));
     }
-    Ok(format)
+    let only = |what: &str| {
+        let others = "the connectors filesystem, socket, stdin and stdout do";
+        Err(ConnectError::new(format!("{}: {what}, which this connector does not carry; {others}", raw.owner())))
+    };
+    match format.encoding() {
+        _ if matches!(format, TextFormat::Fixed(_)) => only("'format' = 'fixed' is fixed-width text"),
+        (encoding, option) if !encoding.is_utf8() => only(&format!("'{option}' = '{}' is not UTF-8", encoding.name())),
+        _ => Ok(format),
+    }
 }
 
 fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {

@@ -1,9 +1,26 @@
-//! Messages of Arrow's IPC format from peers that need not be trusted: a schema, then record batches, each
+//! Arrow's IPC format. Here are messages from peers that need not be trusted: a schema, then record batches, each
 //! checked before Arrow's reader sees it, because that panics or allocates at will on contradictory lengths.
 //!
-//! Buffers are shared with the bytes received, not copied, where their alignment allows it. Refused are
+//! Buffers are shared with the bytes received, not copied, where their alignment allows it. Refused from peers are
 //! dictionaries and compressed bodies: nothing of ours sends them. Where the bytes come from, how many are
 //! borne, and what becomes of columns is for those who ask.
+//!
+//! Files, which strangers write, too, are read by [`ArrowReader`] (`read.rs`) and written by [`ArrowFileWriter`]
+//! (`write.rs`): `file.rs` has those with a footer, `stream.rs` those without, `held.rs` what columns they have,
+//! `layout.rs` where in a message the columns lie, `build.rs` makes arrays of them, `unpack.rs` decompresses.
+
+mod build;
+mod file;
+mod held;
+mod layout;
+mod read;
+mod stream;
+mod unpack;
+mod write;
+
+pub use file::{ArrowFile, ArrowShape, IpcInput};
+pub use read::{ArrowAsk, ArrowReader, schema_of_file, schema_of_stream};
+pub use write::{ArrowCompression, ArrowFileWriter, ArrowForm, ArrowOptions};
 
 use std::collections::HashMap;
 use std::fmt;
@@ -92,7 +109,7 @@ impl BatchDecoder {
         }
         let fields = schema.fields().ok_or_else(|| malformed("its schema has no list of columns"))?;
         for field in fields {
-            check_field(field).map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
+            check_field(field, Taken::Plain).map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
         }
         Ok(BatchDecoder { schema: Arc::new(fb_to_schema(schema)) })
     }
@@ -243,12 +260,27 @@ const FEW_BUFFERS: &str = "it has fewer buffers than its columns need";
 
 const DICTIONARY: &str = "dictionary-encoded columns are not taken; send the values (in pyarrow: column.dictionary_decode())";
 
+/// What is taken of whom.
+#[derive(Clone, Copy, PartialEq)]
+enum Taken {
+    /// Of peers: no dictionaries, no values of a fixed number of bytes or items.
+    Plain,
+    /// Of files: those, too.
+    Files,
+    /// As the values of a file's dictionary, in which is no other.
+    Values,
+}
+
 /// Whether Arrow can make a field of this without a panic, and we know what to do with it.
-fn check_field(field: ipc::Field<'_>) -> Result<(), String> {
+fn check_field(field: ipc::Field<'_>, taken: Taken) -> Result<(), String> {
     use ipc::{DateUnit, IntervalUnit, Precision, TimeUnit, Type};
-    if field.dictionary().is_some() {
-        return Err(DICTIONARY.to_string());
-    }
+    let taken = match field.dictionary() {
+        None => taken,
+        Some(_) if taken == Taken::Plain => return Err(DICTIONARY.to_string()),
+        Some(_) if taken == Taken::Values => return Err("a dictionary in a dictionary is not taken".to_string()),
+        Some(dictionary) if dictionary.indexType().is_some_and(|int| matches!(int.bitWidth(), 8 | 16 | 32 | 64)) => Taken::Values,
+        Some(_) => return Err("the type of its dictionary's indices is missing or none".to_string()),
+    };
     let unit_known =
         |unit: TimeUnit| matches!(unit, TimeUnit::SECOND | TimeUnit::MILLISECOND | TimeUnit::MICROSECOND | TimeUnit::NANOSECOND);
     let known = match field.type_type() {
@@ -279,10 +311,14 @@ fn check_field(field: ipc::Field<'_>) -> Result<(), String> {
             };
             (1..=digits).contains(&t.precision()) && (-digits..=digits).contains(&t.scale())
         }),
-        Type::List | Type::LargeList => return check_children(field, 1),
-        Type::Struct_ => return check_children(field, field.children().map_or(0, |c| c.len())),
+        Type::FixedSizeBinary if taken != Taken::Plain => field.type_as_fixed_size_binary().is_some_and(|t| t.byteWidth() > 0),
+        Type::FixedSizeList if taken != Taken::Plain && field.type_as_fixed_size_list().is_some_and(|t| t.listSize() > 0) => {
+            return check_children(field, 1, taken);
+        }
+        Type::List | Type::LargeList => return check_children(field, 1, taken),
+        Type::Struct_ => return check_children(field, field.children().map_or(0, |c| c.len()), taken),
         Type::Map => {
-            check_children(field, 1)?;
+            check_children(field, 1, taken)?;
             let entries = field.children().map(|c| c.get(0));
             let pairs = entries.is_some_and(|e| e.type_type() == Type::Struct_ && e.children().is_some_and(|c| c.len() == 2));
             return if field.type_as_map().is_some() && pairs { Ok(()) } else { Err("a MAP needs a key and a value".to_string()) };
@@ -292,10 +328,10 @@ fn check_field(field: ipc::Field<'_>) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("its type ({:?}) is not taken", field.type_type())) }
 }
 
-fn check_children(field: ipc::Field<'_>, count: usize) -> Result<(), String> {
+fn check_children(field: ipc::Field<'_>, count: usize, taken: Taken) -> Result<(), String> {
     let children = field.children().filter(|c| c.len() == count && count > 0);
     let children = children.ok_or_else(|| "a column within it is missing".to_string())?;
-    children.iter().try_for_each(check_field)
+    children.iter().try_for_each(|child| check_field(child, taken))
 }
 
 #[cfg(test)]

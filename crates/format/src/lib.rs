@@ -1,24 +1,29 @@
 //! Bytes to record batches and back: formats, compression, and the options of both.
 //!
-//! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer. Where
+//! A text format is a [`Decoder`] fed with bytes and an [`Encoder`] that appends to a buffer, of UTF-8; [`encoding`] is what
+//! stands between them and text in other encodings. Where
 //! records come one by one, as Kafka's do, [`message`] has the decoders and encoders.
 //! Parquet cannot be decoded from a passing stream, so it has readers and writers of its own in
-//! [`parquet`], and so have Avro's files in [`avro`]; Arrow's own messages, from peers that need not be
+//! [`parquet`], and so have Avro's files in [`avro`], [`orc`] and [`xlsx`]; Arrow's own files, and its messages from peers that need not be
 //! trusted, are read by [`ipc`]. What does not live here: where the bytes come from (connectors) and what
 //! the rows mean (plans).
 
 pub mod avro;
 pub mod compression;
 pub mod csv;
+pub mod encoding;
 mod error;
+pub mod fixed;
 pub mod infer;
 pub mod ipc;
 pub mod json;
 pub mod message;
 pub mod options;
+pub mod orc;
 pub mod parquet;
 pub mod text;
 pub mod types;
+pub mod xlsx;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;

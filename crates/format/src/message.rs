@@ -18,7 +18,7 @@ use arrow::datatypes::SchemaRef;
 use tidemill_block::{Block, RowKind};
 
 use crate::FormatError;
-use crate::csv::{CsvEncoder, CsvMessageEncoder, CsvMessages, CsvOptions, Header};
+use crate::csv::{CsvMessageEncoder, CsvMessages, CsvOptions, Header};
 use crate::json::{ChangeEncoder, ChangeFormat, ChangeMessageEncoder, JsonEncoder, JsonMessageEncoder, JsonMessages, JsonOptions};
 use crate::options::{OptionSet, OptionSpec, RawOptions, one_of};
 
@@ -244,7 +244,7 @@ impl MessageFormat {
     pub fn encoder(&self, schema: &SchemaRef) -> Result<Box<dyn MessageEncoder>, FormatError> {
         Ok(match &self.kind {
             Kind::Json(options) => Box::new(JsonMessageEncoder(JsonEncoder::new(options, schema)?)),
-            Kind::Csv(options) => Box::new(CsvMessageEncoder(CsvEncoder::new(options, schema)?)),
+            Kind::Csv(options) => Box::new(CsvMessageEncoder::new(options, schema)?),
             Kind::Raw(options) => Box::new(raw::RawEncoder::new(options, schema)?),
             Kind::Avro(options) => Box::new(avro::AvroEncoder::plain(options, schema)?),
             Kind::Confluent(options) => Box::new(avro::AvroEncoder::confluent(options, self.registry.clone(), schema)?),

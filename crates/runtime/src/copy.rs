@@ -11,6 +11,7 @@ const NAMES: &[&str] = &[
     "compression",
     "delim",
     "delimiter",
+    "encoding",
     "escape",
     "file_size_bytes",
     "format",
@@ -51,10 +52,18 @@ fn by_extension(to: &str) -> Option<(&'static str, String)> {
         "json" | "jsonl" | "ndjson" => "json",
         "parquet" => "parquet",
         "avro" => "avro",
+        "arrow" | "arrows" | "feather" | "ipc" => "arrow",
+        "orc" => "orc",
+        "xlsx" => "xlsx",
         "xpt" | "xport" => "xport",
         _ => return None,
     };
     Some((format, extension.to_string()))
+}
+
+/// Whether a name has the extension of Arrow's streams.
+fn named_arrows(to: &str) -> bool {
+    by_extension(to).is_some_and(|(_, extension)| extension == "arrows")
 }
 
 /// The table that a path and options mean.
@@ -75,12 +84,16 @@ pub fn target(to: &str, given: &[(String, String)]) -> Result<Target, String> {
             options.insert("csv.field-delimiter".into(), "\t".into());
         }
     }
+    if format == "arrow" && named_arrows(to) {
+        options.insert("arrow.form".into(), "stream".into());
+    }
     let (mut single, mut overwrite) = (by_extension(to).is_some() && !to.ends_with('/'), false);
     for (name, value) in given {
         let key = match name.as_str() {
             "format" => continue,
             "header" => {
-                options.insert("csv.header".into(), flag(name, value)?.to_string());
+                let key = if format == "xlsx" { "xlsx.header" } else { "csv.header" };
+                options.insert(key.into(), flag(name, value)?.to_string());
                 continue;
             }
             "overwrite" | "overwrite_or_ignore" => {
@@ -100,14 +113,19 @@ pub fn target(to: &str, given: &[(String, String)]) -> Result<Target, String> {
                 "sink.rolling-policy.file-size"
             }
             "delim" | "delimiter" | "sep" => "csv.field-delimiter",
+            "encoding" if format == "fixed" => "fixed.encoding",
+            "encoding" => "csv.encoding",
             "quote" => "csv.quote-character",
             "escape" => "csv.escape-character",
             "null" | "nullstr" => "csv.null-literal",
+            "row_group_size" if format == "arrow" => "arrow.batch-rows",
             "row_group_size" => "parquet.row-group.rows",
             "row_group_size_bytes" => "parquet.block.size",
             "compression" => match format.as_str() {
                 "parquet" => "parquet.compression",
                 "avro" => "avro.codec",
+                "arrow" => "arrow.compression",
+                "orc" => "orc.compress",
                 _ => "compression",
             },
             // An option of the connector or the format: 'sink.part-prefix'.
@@ -115,9 +133,9 @@ pub fn target(to: &str, given: &[(String, String)]) -> Result<Target, String> {
             other => return Err(format!("COPY has no option {other}: {}; or one of the connector's, in quotes", one_of(other, NAMES))),
         };
         let value = match (key, value.to_lowercase().as_str()) {
-            ("parquet.compression" | "compression", "uncompressed") => "none".to_string(),
+            ("parquet.compression" | "arrow.compression" | "orc.compress" | "compression", "uncompressed") => "none".to_string(),
             ("avro.codec", "uncompressed" | "none") => "null".to_string(),
-            ("parquet.compression" | "compression" | "avro.codec", lower) => lower.to_string(),
+            ("parquet.compression" | "arrow.compression" | "orc.compress" | "compression" | "avro.codec", lower) => lower.to_string(),
             _ => value.clone(),
         };
         options.insert(key.to_string(), value);

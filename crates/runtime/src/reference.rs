@@ -6,10 +6,14 @@ use tidemill_connect::filesystem::sas::{SasOptions, XportOptions};
 use tidemill_connect::{LookupOptions, registry};
 use tidemill_format::avro::AvroFileOptions;
 use tidemill_format::csv::CsvOptions;
+use tidemill_format::fixed::FixedOptions;
+use tidemill_format::ipc::ArrowOptions;
 use tidemill_format::json::{CanalJsonOptions, DebeziumJsonOptions, JsonOptions, MaxwellJsonOptions};
 use tidemill_format::message::{AvroOptions, ConfluentOptions, RawFormatOptions};
 use tidemill_format::options::{OptionSet, OptionSpec};
+use tidemill_format::orc::OrcOptions;
 use tidemill_format::parquet::ParquetOptions;
+use tidemill_format::xlsx::XlsxOptions;
 use tidemill_plan::Table;
 
 use crate::connector::common_specs;
@@ -72,8 +76,28 @@ pub fn page() -> String {
         &LookupOptions::specs(),
     );
     section(&mut out, "Format `json`", "One JSON object a line.", &JsonOptions::specs());
+    section(
+        &mut out,
+        "Format `fixed`",
+        "Fixed-width text: each column at its place in the line. Values have the text forms of `csv`; numbers and times are written to \
+         the right, texts to the left.",
+        &FixedOptions::specs(),
+    );
     section(&mut out, "Format `parquet`", "Columns are found by name.", &ParquetOptions::specs());
     section(&mut out, "Format `avro` in files", "Object container files; columns are found by name.", &AvroFileOptions::specs());
+    section(&mut out, "Format `orc`", "Columns are found by name.", &OrcOptions::specs());
+    section(
+        &mut out,
+        "Format `xlsx`",
+        "One sheet of a workbook of Excel; columns are found by the names in its first row, or by their places.",
+        &XlsxOptions::specs(),
+    );
+    section(
+        &mut out,
+        "Format `arrow`",
+        "Arrow's IPC files (also called Feather, version 2) and streams; columns are found by name.",
+        &ArrowOptions::specs(),
+    );
     section(
         &mut out,
         "Formats `sas7bdat` and `xport`",
@@ -125,8 +149,12 @@ pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     specs.extend(LookupOptions::specs());
     specs.extend(CsvOptions::specs());
     specs.extend(JsonOptions::specs());
+    specs.extend(FixedOptions::specs());
     specs.extend(ParquetOptions::specs());
     specs.extend(AvroFileOptions::specs());
+    specs.extend(ArrowOptions::specs());
+    specs.extend(OrcOptions::specs());
+    specs.extend(XlsxOptions::specs());
     specs.extend(SasOptions::specs());
     specs.extend(XportOptions::specs());
     table.options.keys().filter(|k| specs.iter().any(|s| s.name == k.as_str() && !s.flink)).cloned().collect()

@@ -27,7 +27,7 @@ pub struct Slots {
 
 /// Maps keys to slots: small numbers, given again when a key is removed.
 ///
-/// Keys of one integer-like column are kept as integers, one text column as its bytes, several columns
+/// Keys of one or two integer-like columns are kept as integers, one text column as its bytes, several columns
 /// of these kinds one behind the other, anything else in Arrow's row form.
 pub struct KeyTable {
     types: Vec<DataType>,
@@ -43,6 +43,11 @@ enum Store {
     Ints {
         values: Vec<i64>,
         valid: Vec<bool>,
+    },
+    Pairs {
+        values: Vec<[i64; 2]>,
+        /// Which of the two are NULL, as bits; slots beyond its end have none, and where there never was one it is empty.
+        absent: Vec<u8>,
     },
     Bytes {
         arena: Arena,
@@ -70,6 +75,7 @@ impl KeyTable {
         let store = match types.as_slice() {
             [] => Store::Unit,
             [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
+            [one, other] if is_int(one) && is_int(other) => Store::Pairs { values: Vec::new(), absent: Vec::new() },
             [DataType::Utf8] => bytes(Form::Text),
             many if packed::fits(many) => bytes(Form::Packed),
             many => bytes(Form::Rows(RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?)),
@@ -168,6 +174,37 @@ impl KeyTable {
                     slots.push(slot);
                 }
             }
+            Store::Pairs { values, absent } => {
+                let (left, right) = (ints(&columns[0])?, ints(&columns[1])?);
+                let nulls = [&left, &right].map(|column| column.nulls().filter(|n| n.null_count() > 0));
+                let (left, right) = (left.values(), right.values());
+                for (i, &hash) in hashes.iter().enumerate().take(rows) {
+                    let row = at(i);
+                    let mut key = [left[row], right[row]];
+                    let mut missing = 0;
+                    for (side, nulls) in nulls.iter().enumerate() {
+                        if nulls.is_some_and(|n| n.is_null(row)) {
+                            missing |= 1 << side;
+                            key[side] = 0;
+                        }
+                    }
+                    let same = |s: &u32| values[*s as usize] == key && absent.get(*s as usize).copied().unwrap_or(0) == missing;
+                    let slot = match index.find(hash, same).copied() {
+                        Some(slot) => slot,
+                        None => {
+                            let slot = give(free, known, hash);
+                            put(values, slot, key);
+                            if missing != 0 || (slot as usize) < absent.len() {
+                                put(absent, slot, missing);
+                            }
+                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            fresh.push(i as u32);
+                            slot
+                        }
+                    };
+                    slots.push(slot);
+                }
+            }
             Store::Bytes { arena, places, valid, form } => {
                 let encoded = match form {
                     Form::Text => Encoded::Text(columns[0].as_string::<i32>()),
@@ -250,6 +287,15 @@ impl KeyTable {
                 let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize]).collect(), nulls));
                 Ok(vec![from_ints(&array, &self.types[0])?])
             }
+            Store::Pairs { values, absent } => {
+                let column = |side: usize| {
+                    let is_null = |s: &u32| absent.get(*s as usize).is_some_and(|missing| missing >> side & 1 == 1);
+                    let nulls = slots.iter().any(is_null).then(|| slots.iter().map(|s| !is_null(s)).collect::<NullBuffer>());
+                    let array: ArrayRef = Arc::new(Int64Array::new(slots.iter().map(|s| values[*s as usize][side]).collect(), nulls));
+                    from_ints(&array, &self.types[side])
+                };
+                Ok(vec![column(0)?, column(1)?])
+            }
             Store::Bytes { arena, places, valid, form } => {
                 let key = |s: u32| arena.get(places[s as usize]);
                 match form {
@@ -286,6 +332,7 @@ impl KeyTable {
         let store = match &self.store {
             Store::Unit => 0,
             Store::Ints { values, valid } => values.capacity() * 8 + valid.capacity(),
+            Store::Pairs { values, absent } => values.capacity() * 16 + absent.capacity(),
             Store::Bytes { places, valid, .. } => places.capacity() * 8 + valid.capacity(),
         };
         store + self.index.allocation_size() + self.hashes.capacity() * 8 + self.free.capacity() * 4
@@ -394,6 +441,14 @@ mod tests {
             vec![Arc::new(Int64Array::from(vec![1, 1, 2])), Arc::new(arrow::array::Float64Array::from(vec![0.5, 0.25, 0.5]))],
             &[0, 1, 2],
             &[0, 1, 2],
+        );
+        check(
+            vec![
+                Arc::new(Int64Array::from(vec![Some(1), Some(1), None, None, Some(0), Some(1), Some(0), None])),
+                Arc::new(Date32Array::from(vec![Some(2), None, Some(2), None, Some(0), Some(2), None, Some(2)])),
+            ],
+            &[0, 1, 2, 3, 4, 0, 5, 2],
+            &[0, 1, 2, 3, 4, 6],
         );
         check(vec![], &[0, 0, 0], &[0]);
     }

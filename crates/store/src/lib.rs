@@ -2,9 +2,9 @@
 //!
 //! [`Store`] is the entry, in [`store`]. [`reader`] reads forwards, several requests ahead, and continues bodies that
 //! break; [`ranges`] reads anywhere; [`writer`] uploads in parts of which nothing is visible until they are completed;
-//! [`lock`] keeps two writers out of one directory. Below them: [`client`] (credentials, endpoints), [`web`] (plain web
-//! servers), [`open`] (bodies), [`list`] (globs), [`pace`] (how many requests), [`runtime`] (the threads), [`explain`]
-//! (errors). What does not live here: formats, compression, what a sink commits.
+//! [`commit`] makes several objects visible together; [`lock`] keeps two writers out of one directory. Below them: [`client`]
+//! (credentials, endpoints), [`web`] (plain web servers), [`open`] (bodies), [`list`] (globs), [`pace`] (how many requests),
+//! [`runtime`] (the threads), [`explain`] (errors). What does not live here: formats, compression, what a sink commits.
 //!
 //! All of that is the feature `cloud`. Without it `absent` offers the same functions, and every store is refused.
 
@@ -12,6 +12,8 @@
 mod absent;
 #[cfg(feature = "cloud")]
 mod client;
+#[cfg(feature = "cloud")]
+mod commit;
 #[cfg(any(all(test, feature = "cloud"), feature = "emulator"))]
 pub mod emulator;
 mod error;
@@ -113,6 +115,13 @@ pub struct Pending {
     /// The ETag of what the upload replaces.
     before: Option<String>,
     mark: String,
+}
+
+impl Pending {
+    /// Whether both are the same upload.
+    pub fn is(&self, other: &Pending) -> bool {
+        (&self.key, &self.upload) == (&other.key, &other.upload)
+    }
 }
 
 /// An upload that was begun and neither completed nor aborted.

@@ -2,17 +2,21 @@
 //!
 //! The rules are those of local files: `*` and `?` stay within a path segment, `**` does not, `[…]` is one of some
 //! characters; a "directory" (a prefix that ends at a slash) stands for everything below it; names that begin with `.` or
-//! `_` are passed over unless the pattern asks for them.
+//! `_` are passed over unless the pattern asks for them. What a commit hides ([`commit`]) is passed over in any case.
+
+use std::sync::Arc;
 
 use glob::{MatchOptions, Pattern};
 use object_store::list::PaginatedListOptions;
 
-use crate::Object;
 use crate::client::{Backend, Client};
 use crate::error::{Kind, StoreError};
+use crate::{Object, commit};
 
 /// Objects in one list, at most: some 200 bytes of memory each.
 const OBJECTS_MAX: usize = 5_000_000;
+/// How often a list is made anew because commits came or went meanwhile.
+const TRIES: usize = 8;
 
 const OPTIONS: MatchOptions = MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
 
@@ -58,14 +62,14 @@ impl Glob {
 ///
 /// # Errors
 /// A path without wildcards that there is not; the bucket cannot be listed.
-pub(crate) async fn list(client: &Client, pattern: &str) -> Result<Vec<Object>, StoreError> {
+pub(crate) async fn list(client: &Arc<Client>, pattern: &str) -> Result<Vec<Object>, StoreError> {
     if matches!(client.backend, Backend::Web(_)) {
         return Ok(vec![head(client, pattern).await?]);
     }
     if is_glob(pattern) {
         let glob = Glob::new(pattern)?;
         let wild = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
-        return keys(client, &pattern[..wild], |key| glob.matches(key)).await;
+        return visible(client, &pattern[..wild], |key| glob.matches(key)).await;
     }
     let directory = pattern.is_empty() || pattern.ends_with('/');
     let missing = if directory {
@@ -78,7 +82,7 @@ pub(crate) async fn list(client: &Client, pattern: &str) -> Result<Vec<Object>, 
         }
     };
     let prefix = if directory { pattern.to_string() } else { format!("{pattern}/") };
-    let found = keys(client, &prefix, |key| key.get(prefix.len()..).is_some_and(|below| !below.split('/').any(hidden))).await?;
+    let found = visible(client, &prefix, |key| key.get(prefix.len()..).is_some_and(|below| !below.split('/').any(hidden))).await?;
     match missing {
         Some(error) if found.is_empty() => Err(error),
         _ => Ok(found),
@@ -98,6 +102,27 @@ pub(crate) async fn head(client: &Client, key: &str) -> Result<Object, StoreErro
             Ok(client.object(&meta))
         }
     }
+}
+
+/// As [`keys`], without what a commit has not made visible yet, or has replaced.
+async fn visible(client: &Arc<Client>, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Object>, StoreError> {
+    for _ in 0..TRIES {
+        let mut found = keys(client, prefix, |key| wanted(key) || commit::is_commit(key)).await?;
+        let mut commits: Vec<Object> = found.extract_if(.., |object| commit::is_commit(&object.key)).collect();
+        for key in commit::above(prefix) {
+            match head(client, &key).await {
+                Ok(object) => commits.push(object),
+                // Who may list but not read finds nothing to read either.
+                Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Denied) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if commit::hide(client, &mut found, commits).await? {
+            return Ok(found);
+        }
+    }
+    let why = format!("listing '{}': objects are committed there again and again; try again later", client.url(prefix));
+    Err(StoreError::new(Kind::Changed, why))
 }
 
 /// The objects whose keys begin with `prefix` and are `wanted`.

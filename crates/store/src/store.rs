@@ -15,6 +15,8 @@ use crate::{Lock, Object, ObjectFile, ObjectWriter, Pending, SIZE_UNKNOWN, Store
 
 /// Uploads completed at once.
 const COMPLETED_AT_ONCE: usize = 8;
+/// Objects removed at once.
+const REMOVED_AT_ONCE: usize = 16;
 
 /// A bucket or web server. Clones are the same client. Calls wait; they may be made on any thread.
 #[derive(Clone)]
@@ -115,6 +117,15 @@ impl Store {
         self.complete_all(vec![pending.clone()])
     }
 
+    /// Whether the object that an upload becomes is there: of its size, and another than was there before it.
+    ///
+    /// # Errors
+    /// The request was refused or failed.
+    pub fn is_complete(&self, pending: &Pending) -> Result<bool, StoreError> {
+        let (client, pending) = (self.client.clone(), pending.clone());
+        wait(async move { writer::is_complete(&client, &pending).await })
+    }
+
     /// Makes uploads visible, a few at once.
     ///
     /// # Errors
@@ -147,6 +158,31 @@ impl Store {
     pub fn unfinished(&self, directory: &str) -> Result<Vec<Unfinished>, StoreError> {
         let (client, directory) = (self.client.clone(), directory.to_string());
         wait(async move { writer::unfinished(&client, &directory).await })
+    }
+
+    /// All objects below a directory (empty, or with a slash at the end) in order of their keys, also those that [`Store::list`]
+    /// passes over.
+    ///
+    /// # Errors
+    /// The bucket cannot be listed.
+    pub fn below(&self, directory: &str) -> Result<Vec<Object>, StoreError> {
+        let (client, directory) = (self.client.clone(), directory.to_string());
+        wait(async move { list::keys(&client, &directory, |_| true).await })
+    }
+
+    /// Removes objects, a few at once; those that are not there are no error.
+    ///
+    /// # Errors
+    /// The first that could not be removed; others may be there or not.
+    pub fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
+        let client = self.client.clone();
+        wait(async move {
+            let all = keys.into_iter().map(|key| {
+                let client = client.clone();
+                async move { writer::remove(&client, &key).await }
+            });
+            stream::iter(all).buffer_unordered(REMOVED_AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+        })
     }
 
     /// Removes an object, if there is one.

@@ -1,5 +1,6 @@
 //! Stores as the engine uses them, against the emulated bucket: read, resume, fail, write, commit, lock.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
 use crate::emulator::{Behaviour, Emulator, Fault};
@@ -175,6 +176,18 @@ fn lists_over_pages() {
     }
 }
 
+#[test]
+fn a_change_between_list_and_read_is_noticed() {
+    let emulator = emulator();
+    emulator.put("b", "k", bytes(1_000));
+    for base in ["gs://b", "s3://b"] {
+        let store = store(&emulator, base);
+        let object = store.head("k").unwrap();
+        emulator.fail("GET", "b/k", Fault::Touched, 1);
+        assert!(read(&store, &object, 0, None).is_err_and(|e| e.contains("has changed since it was listed")), "{base}");
+    }
+}
+
 /// Writes an object of 11 MB up to where it could be completed.
 fn prepared(store: &Store, key: &str) -> Pending {
     let mut writer = store.writer_in("out/", key, Some("job")).unwrap();
@@ -208,6 +221,80 @@ fn nothing_is_visible_until_it_is_completed() {
         assert_eq!((emulator.uploads(), emulator.keys("b")), (0, vec!["out/x.csv".to_string()]));
         store.delete("out/x.csv").unwrap();
         store.delete("out/x.csv").unwrap();
+    }
+}
+
+/// Uploads of texts below `out/`, ready to be completed.
+fn uploads(store: &Store, texts: &[(&str, &str)]) -> Vec<Pending> {
+    let one = |(key, text): &(&str, &str)| {
+        let mut writer = store.writer_in("out/", key, None).unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        writer.upload().unwrap()
+    };
+    texts.iter().map(one).collect()
+}
+
+/// What readers see, by several patterns; without what was not found.
+fn seen(store: &Store) -> Vec<String> {
+    let patterns = ["out", "out/", "out/*.csv", "out/a*", "out/k=1/*", "out/k=*/*.csv", "**/*.csv"];
+    let keys = |pattern: &&str| match store.list(pattern) {
+        Ok(found) => found.into_iter().map(|object| object.key).collect::<Vec<_>>().join(" "),
+        Err(e) => format!("{:?}", e.kind()),
+    };
+    patterns.iter().map(keys).collect()
+}
+
+#[test]
+fn several_objects_appear_together() {
+    let emulator = emulator();
+    for base in ["gs://b", "s3://c"] {
+        let store = store(&emulator, base);
+        let lock = store.lock("out/", None).unwrap();
+        let nothing = ["NotFound", "", "", "", "", "", ""];
+        let both = ["out/a-1.csv out/k=1/a-2.csv"; 2];
+        let both = [&both[..], &["out/a-1.csv", "out/a-1.csv", "out/k=1/a-2.csv", "out/k=1/a-2.csv", both[0]]].concat();
+
+        // Killed between the two.
+        let two = uploads(&store, &[("out/a-1.csv", "1"), ("out/k=1/a-2.csv", "22")]);
+        emulator.fail("POST", "a-2.csv?uploadId", Fault::Status(403), 1);
+        refused(store.publish("out/", &two, BTreeSet::new(), &lock), Kind::Denied, "committing");
+        store.complete(&two[0]).unwrap();
+        assert_eq!(seen(&store), nothing, "{base}");
+        assert_eq!(store.below("out/").unwrap().iter().filter(|object| object.key.ends_with(".csv")).count(), 1);
+        let other = uploads(&store, &[("out/x.csv", "x")]);
+        refused(store.publish("out/", &other, BTreeSet::new(), &lock), Kind::Exists, "another commit is unfinished");
+        store.abort(&other[0]).unwrap();
+        // Gone on with.
+        store.publish("out/", &two, BTreeSet::new(), &lock).unwrap();
+        assert_eq!(seen(&store), both, "{base}");
+        assert!(store.committing("out/").unwrap().is_none());
+
+        // Taken back: the old ones stay.
+        let old: BTreeSet<String> = two.iter().map(|upload| upload.key.clone()).collect();
+        let new = uploads(&store, &[("out/b-1.csv", "1"), ("out/b-2.csv", "2")]);
+        emulator.fail("POST", "b-2.csv?uploadId", Fault::Status(403), 1);
+        refused(store.publish("out/", &new, old.clone(), &lock), Kind::Denied, "committing");
+        store.complete(&new[0]).unwrap();
+        assert_eq!(seen(&store), both, "{base}");
+        store.settle("out/").unwrap();
+        store.abort(&new[1]).unwrap();
+        assert_eq!(seen(&store), both, "{base}");
+        assert!(store.committing("out/").unwrap().is_none());
+
+        // Past the turning point: killed before the old ones were removed, and brought to its end.
+        let new = uploads(&store, &[("out/c-1.csv", "1"), ("out/c-2.csv", "2")]);
+        let (method, target) = if base == "gs://b" { ("DELETE", "out/a-1.csv") } else { ("POST", "?delete") };
+        // The marks of the two uploads are removed before; that this fails is passed over.
+        emulator.fail(method, target, Fault::Status(403), if base == "gs://b" { 1 } else { 4 });
+        refused(store.publish("out/", &new, old, &lock), Kind::Denied, "removing");
+        assert_eq!(store.committing("out/").unwrap().map(|(done, _)| done), Some(true));
+        assert_eq!(store.list("out/").unwrap().len(), 2, "{base}");
+        emulator.forgive();
+        store.settle("out/").unwrap();
+        store.settle("out/").unwrap();
+        assert_eq!(seen(&store)[0], "out/c-1.csv out/c-2.csv");
+        assert!(store.below("out/").unwrap().iter().all(|object| !object.key.contains("/a-") && !object.key.ends_with("commit")), "{base}");
+        drop(lock);
     }
 }
 

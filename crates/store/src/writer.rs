@@ -272,12 +272,7 @@ pub(crate) async fn complete(client: &Client, pending: &Pending) -> Result<(), S
     let parts = pending.parts.iter().map(|id| PartId { content_id: id.clone() }).collect();
     if let Err(e) = bucket.uploads.complete_multipart(&path, &pending.upload, parts).await {
         // A crash, or an answer that was lost, may lie between the deed and this repetition.
-        let there = match list::head(client, &pending.key).await {
-            Ok(object) => object.size == pending.size && Some(object.etag.unwrap_or_default()) != pending.before,
-            Err(e) if e.kind() == Kind::NotFound => false,
-            Err(e) => return Err(e.at("committing")),
-        };
-        if !there {
+        if !is_complete(client, pending).await.map_err(|e| e.at("committing"))? {
             let error = client.failed("committing", &pending.key, &e);
             return Err(match error.kind() {
                 Kind::NotFound => {
@@ -295,6 +290,18 @@ pub(crate) async fn complete(client: &Client, pending: &Pending) -> Result<(), S
     // A mark that stays leads to an upload that is over; whoever finds it removes it.
     let _ = remove(client, &pending.mark).await;
     Ok(())
+}
+
+/// Whether the object of an upload is there: of its size, and another than was there before it.
+///
+/// # Errors
+/// The store refuses.
+pub(crate) async fn is_complete(client: &Client, pending: &Pending) -> Result<bool, StoreError> {
+    match list::head(client, &pending.key).await {
+        Ok(object) => Ok(object.size == pending.size && Some(object.etag.unwrap_or_default()) != pending.before),
+        Err(e) if e.kind() == Kind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Gives an upload up; nothing happens if it is over.

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use tidemill_format::options::{ByteSize, OptionValue};
 use tidemill_runtime::settings::PARALLELISM_MAX;
+
+use crate::capacity::workload::Stored;
 
 /// One job, written once as SQL, runs as one process over streams and files.
 #[derive(Parser)]
@@ -45,6 +48,11 @@ pub enum Command {
     Subscribe(SubscribeArgs),
     /// Run a job over every combination of some settings, or every job of a directory, and compare.
     Bench(BenchArgs),
+    /// What a workload costs, from a price file.
+    Capacity {
+        #[command(subcommand)]
+        command: CapacityCommand,
+    },
     /// Print the reference of settings, connectors, formats and functions as Markdown.
     Reference,
     /// A function to try LANGUAGE PROCESS with.
@@ -303,8 +311,8 @@ pub enum Verify {
 
 #[derive(Args)]
 pub struct CopyArgs {
-    /// Files, directories, globs, archives or URLs, and last where they go: a file if its name has the extension
-    /// of a format (.csv, .json, .parquet, .avro, with .gz, .zst, … behind it), else a directory.
+    /// Files, directories, globs, archives or URLs, and last where they go, on a disk or in a bucket: a file if its name has the extension
+    /// of a format (.csv, .json, .parquet, .avro, .arrow, .orc, .xlsx, with .gz, .zst, … behind it), else a directory.
     #[arg(required = true, num_args = 2.., value_name = "FROM… TO")]
     pub paths: Vec<String>,
     /// Only rows for which this SQL condition is true.
@@ -371,6 +379,54 @@ pub struct CacheArgs {
     /// A JSON object a file and line.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum CapacityCommand {
+    /// What a month costs: a line for each storage of the prices and each format that is stored.
+    Cost(CostArgs),
+    /// Print the price file that `cost` uses where it is given none, to be edited.
+    Prices,
+}
+
+#[derive(Args)]
+pub struct CostArgs {
+    /// The price file; by default the examples that `tidemill capacity prices` prints.
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+    /// What is kept for the month, such as parquet=200GB or 1TB; may be given often, to compare formats. A GB has 2^30 bytes.
+    #[arg(long, value_name = "[FORMAT=]SIZE")]
+    pub stored: Vec<Stored>,
+    /// Operations that write or list.
+    #[arg(long, value_name = "N")]
+    pub class_a: Option<u64>,
+    /// Operations that read.
+    #[arg(long, value_name = "N")]
+    pub class_b: Option<u64>,
+    /// Bytes that leave the storage.
+    #[arg(long, value_name = "SIZE", value_parser = <ByteSize as OptionValue>::parse)]
+    pub egress: Option<ByteSize>,
+    /// Hours of machines.
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    pub hours: Option<f64>,
+    /// What `tidemill run --metrics` wrote; may be given often. What no option says is taken from it: hours, bytes read over the
+    /// network and written; operations are estimated.
+    #[arg(long, value_name = "FILE")]
+    pub summary: Vec<PathBuf>,
+    /// How often a month the runs of the summaries are made.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "summary")]
+    pub runs: u64,
+    /// A JSON object a line of the bill.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A number of hours.
+fn hours(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(hours) if hours.is_finite() && hours >= 0.0 => Ok(hours),
+        _ => Err("expected a number of hours, 0 or more".to_string()),
+    }
 }
 
 /// How rows are shown.

@@ -7,7 +7,9 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use serde_json::{Value, json};
 use tidemill_connect::filesystem::cache::{Residency, residency};
+use tidemill_connect::filesystem::ipc;
 use tidemill_format::compression::Compression;
+use tidemill_format::ipc::ArrowShape;
 use tidemill_format::options::OptionValue;
 use tidemill_format::parquet::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 use tidemill_plan::{ColumnKind, Table};
@@ -57,6 +59,7 @@ struct Described {
     /// Its bytes, and how many of them are in the page cache; not of what lies in archives or behind a network.
     stored: Option<Residency>,
     shape: Option<ParquetShape>,
+    arrow: Option<ArrowShape>,
 }
 
 impl Described {
@@ -74,8 +77,13 @@ impl Described {
             "parquet" if local.is_file() => Some(shape_of(local).map_err(|e| failed(e.to_string()))?),
             _ => None,
         };
-        let rows = match &shape {
-            Some(shape) => Some(shape.row_groups.iter().map(|g| g.rows).sum()),
+        let arrow = match table.options["format"].as_str() {
+            "arrow" if local.is_file() => ipc::shape_of(&local.to_string_lossy()).map_err(|e| failed(e.to_string()))?,
+            _ => None,
+        };
+        let known = shape.as_ref().map(|shape| shape.row_groups.iter().map(|g| g.rows).sum());
+        let rows = match known.or(arrow.as_ref().map(|shape| shape.rows)) {
+            Some(rows) => Some(rows),
             None => match why_not_counted(path, &table) {
                 Some(why) => {
                     notice(&format!("'{path}': rows are not counted, since {why}"));
@@ -84,7 +92,7 @@ impl Described {
                 None => Some(count(&table)?),
             },
         };
-        Ok(Described { path: path.to_string(), table, rows, stored, shape })
+        Ok(Described { path: path.to_string(), table, rows, stored, shape, arrow })
     }
 
     fn format(&self) -> &str {
@@ -101,7 +109,7 @@ impl Described {
                 Some(all.join(", ")).filter(|all| !all.is_empty())
             }
             None => match Compression::from_path(&self.path) {
-                Compression::None => None,
+                Compression::None => self.arrow.as_ref().and_then(|shape| shape.compression).map(str::to_string),
                 other => other.show(),
             },
         }
@@ -118,7 +126,12 @@ impl Described {
             other => format!("'{other}'"),
         };
         let header = if option("csv.header").is_empty() { "no header line" } else { "a header line" };
-        format!(", delimiter {delimiter}, {header}")
+        let encoding = match option("csv.encoding") {
+            "" => String::new(),
+            other => format!(", in {other}"),
+        };
+        let comments = if option("csv.allow-comments") == "true" { ", comments" } else { "" };
+        format!(", delimiter {delimiter}, {header}{comments}{encoding}")
     }
 
     fn text(&self) -> String {
@@ -134,6 +147,12 @@ impl Described {
             let unpacked: u64 = shape.row_groups.iter().map(|g| g.uncompressed_bytes).sum();
             out += &format!(", {} row groups, {} uncompressed", shape.row_groups.len(), bytes(unpacked));
             out += &shape.created_by.as_ref().map_or(String::new(), |by| format!(", written by {by}"));
+        }
+        if let Some(arrow) = &self.arrow {
+            out += &format!(", {} batches", arrow.batches);
+            if arrow.dictionaries > 0 {
+                out += &format!(" and {} of dictionaries", arrow.dictionaries);
+            }
         }
         if let Some(stored) = self.stored {
             out += &format!("\n  {}, {} of it in the page cache", bytes(stored.bytes), percent(stored));
@@ -183,6 +202,10 @@ impl Described {
             out["created_by"] = json!(shape.created_by);
             out["row_groups"] = shape.row_groups.iter().map(group).collect();
             out["stored"] = shape.columns.iter().map(stored).collect();
+        }
+        if let Some(arrow) = &self.arrow {
+            out["batches"] = json!(arrow.batches);
+            out["dictionaries"] = json!(arrow.dictionaries);
         }
         out
     }
@@ -243,7 +266,8 @@ fn why_not_counted(path: &str, table: &Table) -> Option<String> {
     let local = path.strip_prefix("file://").unwrap_or(path);
     if local.contains("://") {
         // Of columns nothing but their heads is fetched.
-        return (table.options["format"] != "parquet").then(|| "all of it would have to be fetched".to_string());
+        return (!matches!(table.options["format"].as_str(), "arrow" | "parquet" | "orc"))
+            .then(|| "all of it would have to be fetched".to_string());
     }
     // For a member of an archive it may be all of the archive.
     let length = look::length(local).or_else(|| look::length(local.split_once("//")?.0));

@@ -6,6 +6,7 @@ mod adapter;
 mod args;
 mod bench;
 mod cache;
+mod capacity;
 mod copy;
 mod define;
 mod describe;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "network")]
         Command::Subscribe(args) => subscribe::subscribe(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Capacity { command } => capacity::capacity(&command),
         Command::Function { name } => function::function(&name),
         Command::Reference => {
             print!("{}", tidemill_runtime::reference::page());

@@ -10,6 +10,8 @@
 //! Who writes holds the lock of the directory, or of the file where the table is one. A job with a state directory has a
 //! name, kept in that directory, by which it knows its own lock and uploads again after a crash. All inserts of a job share
 //! its lock, by this name or by that of the run.
+//!
+//! A copy ([`Bucket::of_copy`]) wants only the uploads: it holds the lock, and completes them all at once.
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,13 @@ struct Held {
     sinks: AtomicUsize,
 }
 
+/// A copy, whose uploads are its own to complete.
+struct Copying {
+    owner: String,
+    /// Where each upload is kept as a file, too.
+    mirror: Option<PathBuf>,
+}
+
 /// A directory of a bucket, or one object in it, that a table is written to. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Bucket {
@@ -56,6 +65,7 @@ pub(super) struct Bucket {
     /// The object's name in it, if the table is one file.
     single: Option<String>,
     state: Arc<State>,
+    copy: Option<Arc<Copying>>,
 }
 
 #[derive(Default)]
@@ -113,7 +123,13 @@ impl Bucket {
                 (directory.to_string(), Some(name.to_string()))
             }
         };
-        Ok(Bucket { store, directory, single, state: Arc::default() })
+        Ok(Bucket { store, directory, single, state: Arc::default(), copy: None })
+    }
+
+    /// The same place for a copy: uploads have this owner, no lock is taken and nothing is cleared up here. With `mirror`, a
+    /// directory, what is uploaded is also written to files there, by the same names.
+    pub fn of_copy(self, owner: &str, mirror: Option<PathBuf>) -> Self {
+        Bucket { copy: Some(Arc::new(Copying { owner: owner.to_string(), mirror })), ..self }
     }
 
     /// What the table is, for messages.
@@ -161,6 +177,9 @@ impl Bucket {
     /// # Errors
     /// Somebody else writes there; the store refuses.
     pub fn stem(&self, prefix: &str, run_id: &str, shard: usize) -> Result<String, ConnectError> {
+        if self.copy.is_some() {
+            return Ok(format!("{prefix}-{run_id}-{shard}"));
+        }
         let job = lock(&self.state.job).clone();
         let who = job.unwrap_or_else(|| run(run_id));
         if self.hold(&who)? {
@@ -173,13 +192,20 @@ impl Bucket {
         })
     }
 
-    /// Begins the part file `name`, relative to the directory.
+    /// Begins the part file `name`, relative to the directory; gives its address, too, for messages.
     ///
     /// # Errors
-    /// The store refuses.
-    pub fn create(&self, name: &str) -> Result<ObjectWriter, ConnectError> {
-        let job = lock(&self.state.job).clone();
-        self.store.writer_in(&self.directory, &format!("{}{name}", self.directory), job.as_deref()).map_err(failed)
+    /// The store refuses; the file of a copy's mirror cannot be made.
+    pub fn create(&self, name: &str) -> Result<(Upload, PathBuf), ConnectError> {
+        let owner = match &self.copy {
+            Some(copy) => Some(copy.owner.clone()),
+            None => lock(&self.state.job).clone(),
+        };
+        let mirror = self.copy.as_ref().and_then(|copy| copy.mirror.as_ref());
+        let mirror = mirror.map(|directory| Mirror::create(directory, name)).transpose()?;
+        let writer = self.store.writer_in(&self.directory, &format!("{}{name}", self.directory), owner.as_deref()).map_err(failed)?;
+        let url = PathBuf::from(writer.url());
+        Ok((Upload(Arc::new(Mutex::new(Some(Going { writer, mirror })))), url))
     }
 
     fn parse(&self, committables: &[Committable]) -> Result<Vec<Pending>, ConnectError> {
@@ -280,22 +306,51 @@ fn run(run_id: &str) -> String {
     run_id.split('-').take(2).collect::<Vec<_>>().join("-")
 }
 
-/// A part file under way, shared by the encoder that writes it and the writer that closes it.
-#[derive(Clone)]
-pub(super) struct Upload(Arc<Mutex<Option<ObjectWriter>>>);
+/// The upload that a prepared part file of a bucket is.
+pub(super) fn upload_of(committable: &Committable) -> Option<Pending> {
+    Uploaded::deserialize(committable).ok().map(|uploaded| uploaded.upload)
+}
 
-impl Upload {
-    pub fn new(writer: ObjectWriter) -> Self {
-        Upload(Arc::new(Mutex::new(Some(writer))))
+/// A file with the bytes of an upload.
+struct Mirror {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Mirror {
+    fn create(directory: &Path, name: &str) -> Result<Self, ConnectError> {
+        let path = directory.join(name);
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::File::create(&path));
+        let file = made.map_err(|e| ConnectError::io(format!("creating '{}'", path.display()), &e))?;
+        Ok(Mirror { file, path })
     }
 
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes).map_err(|e| {
+            let why = "what is uploaded is kept there until it has been compared; set TMPDIR to a place with more room, or do not compare";
+            io::Error::new(e.kind(), format!("writing '{}': {e}; {why}", self.path.display()))
+        })
+    }
+}
+
+/// An upload under way.
+struct Going {
+    writer: ObjectWriter,
+    mirror: Option<Mirror>,
+}
+
+/// A part file under way, shared by the encoder that writes it and the writer that closes it.
+#[derive(Clone)]
+pub(super) struct Upload(Arc<Mutex<Option<Going>>>);
+
+impl Upload {
     /// Waits until all of it is up.
     ///
     /// # Errors
     /// A part could not be written.
     pub fn finish(&self) -> Result<Committable, ConnectError> {
-        let writer = lock(&self.0).take().expect("closed once");
-        let upload = writer.upload().map_err(failed)?;
+        let going = lock(&self.0).take().expect("closed once");
+        let upload = going.writer.upload().map_err(failed)?;
         serde_json::to_value(Uploaded { upload }).map_err(|e| ConnectError::new(format!("internal error: a finished upload: {e}")))
     }
 }
@@ -303,7 +358,11 @@ impl Upload {
 impl Write for Upload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *lock(&self.0) {
-            Some(writer) => writer.write(bytes),
+            Some(Going { writer, mirror }) => {
+                let n = writer.write(bytes)?;
+                mirror.as_mut().map_or(Ok(()), |mirror| mirror.write(&bytes[..n]))?;
+                Ok(n)
+            }
             None => Err(io::Error::other("internal error: a finished upload is written to")),
         }
     }
@@ -311,9 +370,4 @@ impl Write for Upload {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The path of an upload, for messages.
-pub(super) fn shown(writer: &ObjectWriter) -> PathBuf {
-    PathBuf::from(writer.url())
 }

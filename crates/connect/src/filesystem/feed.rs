@@ -8,11 +8,14 @@
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use tidemill_block::clock;
 use tidemill_format::Decoder;
+use tidemill_format::encoding::Malformed;
 
 use super::members::{self, Begun, Members};
 use crate::{ConnectError, Waker};
@@ -68,6 +71,8 @@ pub(super) struct Tail {
     pub interval: Duration,
     /// Device and inode of the file.
     pub identity: (u64, u64),
+    /// How many bytes of the file were read, if its content is another text: the two have different lengths then.
+    pub read: Option<Arc<AtomicU64>>,
 }
 
 /// What a thread shall do.
@@ -218,6 +223,10 @@ impl Inline {
 
 /// The error about a text that could not be read on.
 pub(super) fn failed(doing: &str, path: &str, at: u64, e: &io::Error) -> ConnectError {
+    // It says itself which byte it is; `at` counts those of the text that it was decoded to.
+    if let Some(malformed) = e.get_ref().and_then(|e| e.downcast_ref::<Malformed>()) {
+        return ConnectError::new(format!("reading '{path}': {malformed}"));
+    }
     ConnectError::io(format!("{doing} '{path}' at byte {at} of its content"), e)
 }
 
@@ -366,7 +375,7 @@ fn pump(plan: Plan, out: &Out) -> Result<Option<()>, ConnectError> {
         let Some(end) = copy(&mut input, at, doing, &path, whole, out)? else { return Ok(None) };
         at = end;
         let Some(tail) = &tail else { return Ok(Some(())) };
-        check_tailed(&path, tail.identity, at)?;
+        check_tailed(&path, tail.identity, tail.read.as_ref().map_or(at, |read| read.load(Ordering::Relaxed)))?;
         if !out.sleep(tail.interval) {
             return Ok(None);
         }

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemill_archive::{Container, Limits, Walk, container, matches};
 use tidemill_format::compression::{self, Compression};
-use tidemill_format::csv::Header;
+use tidemill_format::encoding::TextEncoding;
 use tidemill_format::text::TextFormat;
 
 use super::feed::{self, Feed, Message, Next, Opening, Out, Work};
 use super::metadata::{Constants, FileInfo};
 use super::path::hidden_member;
-use super::reader::{Lines, Position, TextReader};
+use super::reader::{Lines, Position, TextReader, decoded};
 use crate::{ConnectError, Polled, ReadRequest, Reader, Waker};
 
 /// Names of members that a message lists, at most.
@@ -69,6 +69,8 @@ pub(super) struct Members {
     /// Whether it is an error if there is nothing to read.
     pub must_match: bool,
     pub from: MemberPosition,
+    /// The encoding of the texts, and the option that says it.
+    pub encoding: (TextEncoding, &'static str),
 }
 
 /// Where an archive that is read from front to back stands.
@@ -86,7 +88,7 @@ pub(super) struct MemberPosition {
 
 /// Walks to the end of the archive; `None` if the reader went away before.
 pub(super) fn pump(members: Members, out: &Out) -> Result<Option<()>, ConnectError> {
-    let Members { path, open, container, glob, must_match, from } = members;
+    let Members { path, open, container, glob, must_match, from, encoding } = members;
     let glob = glob.as_deref();
     let mut walk = Shared(Arc::new(Mutex::new(Walk::new(open()?, container, Limits::default()))));
     let (mut names, mut all, mut read) = (Vec::new(), 0, from.member > 0);
@@ -121,12 +123,12 @@ pub(super) fn pump(members: Members, out: &Out) -> Result<Option<()>, ConnectErr
         if !out.give(Message::Member(Begun { index, name: member.name, size: member.size, at })) {
             return Ok(None);
         }
-        let done = if packed == Compression::None {
+        let done = if packed == Compression::None && encoding.0.is_utf8() {
             hand_over(&mut walk, at, "unpacking", &shown, out)?
         } else {
             let input = Box::new(Shared(walk.0.clone()));
-            let mut input = compression::reader(input, packed).map_err(|e| ConnectError::io(format!("opening '{shown}'"), &e))?;
-            hand_over(&mut input, at, "decompressing", &shown, out)?
+            let input = compression::reader(input, packed).map_err(|e| ConnectError::io(format!("opening '{shown}'"), &e))?;
+            hand_over(&mut decoded(input, encoding, None), at, "decompressing", &shown, out)?
         };
         if done.is_none() {
             return Ok(None);
@@ -192,7 +194,7 @@ impl MembersReader {
         let records = if begun.at > 0 { self.position.inside.records } else { 0 };
         let base = Position { offset: begun.at, records };
         let decoder = self.format.decoder_at(&self.request.physical, &self.request.projection, begun.at == 0)?;
-        let header = matches!(&self.format, TextFormat::Csv(csv) if csv.header != Header::No);
+        let header = self.format.header();
         let constants = Constants::of(&self.request, &self.info.member(&begun.name, begun.size))?;
         let shown = format!("{}//{}", self.path, begun.name);
         Ok(TextReader::new(shown, feed, decoder, base, Lines::Before(u64::from(header)), constants))

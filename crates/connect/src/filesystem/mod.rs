@@ -2,7 +2,8 @@
 //!
 //! [`path`] and [`listing`] find files, members of archives and objects; [`source`] makes splits of them, [`ranges`] cuts
 //! large ones, [`queue`] puts them in order. [`feed`] and [`reader`] read text, [`directory`] and [`members`] archives,
-//! [`parquet`] (bytes: [`columns`]), [`avro`] and [`sas`] what their names say, [`batches`] on which thread; [`cache`] and [`page`]
+//! [`parquet`] and [`orc`] (bytes: [`columns`]), [`avro`], [`ipc`] (Arrow), [`sas`] and [`xlsx`] what their names say,
+//! [`batches`] on which thread; [`cache`] and [`page`]
 //! deal with the page cache; [`sample`] tells what columns a file has. [`sink`] commits part files, [`bucket`] those in
 //! buckets, [`writer`] writes them, [`partition`] divides them among directories. What does not live here: how
 //! object stores are spoken to.
@@ -14,9 +15,11 @@ pub mod cache;
 mod columns;
 mod directory;
 mod feed;
+pub mod ipc;
 mod listing;
 mod members;
 mod metadata;
+pub mod orc;
 mod page;
 mod parquet;
 pub mod partition;
@@ -30,6 +33,7 @@ pub mod sas;
 mod sink;
 mod source;
 mod writer;
+pub mod xlsx;
 
 #[cfg(test)]
 mod tests;
@@ -41,10 +45,13 @@ use arrow::datatypes::SchemaRef;
 use tidemill_format::FormatError;
 use tidemill_format::avro::{AvroFileOptions, AvroFileWriter};
 use tidemill_format::compression::Compression;
+use tidemill_format::ipc::{ArrowFileWriter, ArrowOptions};
 use tidemill_format::options::{ByteSize, OptionSet, OptionSpec, RawOptions, one_of};
+use tidemill_format::orc::{OrcFileWriter, OrcOptions};
 use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
 use tidemill_format::text::{self, TextFormat};
-use tidemill_store::{StoreOptions, is_remote};
+use tidemill_format::xlsx::{XlsxFileWriter, XlsxOptions};
+use tidemill_store::{Pending, StoreOptions, is_remote};
 
 use self::bucket::Bucket;
 use self::cache::PageCache;
@@ -54,7 +61,7 @@ use self::sink::{FileSink, Rolling};
 use self::source::FileSource;
 use crate::lookup::full::FullTable;
 use crate::registry::Connector;
-use crate::{Changelog, ConnectError, LookupOptions, LookupTable, Sink, Source};
+use crate::{Changelog, Committable, ConnectError, LookupOptions, LookupTable, Sink, Source};
 
 /// The connector as the registry knows it.
 pub static CONNECTOR: Connector = Connector {
@@ -82,7 +89,8 @@ tidemill_format::options! {
         /// behind `//` matches: `/data/*.zip//2005*.txt`. To write: a directory, created if missing, used by one job at
         /// a time.
         flink "path" => path: String;
-        /// The format: `csv`, `json`, `parquet`, `avro` (object container files), `sas7bdat` (read only), `xport`, or one of changes:
+        /// The format: `csv`, `json`, `fixed` (columns at fixed places), `parquet`, `avro` (object container files), `arrow`
+        /// (files and streams), `orc`, `xlsx` (workbooks of Excel), `sas7bdat` (read only), `xport`, or one of changes:
         /// `debezium-json`, `canal-json`, `maxwell-json`, a change a line; changes of one key must then
         /// stand in one file.
         flink "format" => format: String;
@@ -120,6 +128,9 @@ enum FileFormat {
     Text(TextFormat),
     Parquet(ParquetOptions),
     Avro(AvroFileOptions),
+    Orc(OrcOptions),
+    Xlsx(XlsxOptions),
+    Arrow(ArrowOptions),
     Sas(SasFormat),
 }
 
@@ -128,11 +139,15 @@ impl FileFormat {
         match name {
             "parquet" => Ok(FileFormat::Parquet(ParquetOptions::take(raw)?)),
             "avro" => Ok(FileFormat::Avro(AvroFileOptions::take(raw)?)),
+            "orc" => Ok(FileFormat::Orc(OrcOptions::take(raw)?)),
+            "xlsx" => Ok(FileFormat::Xlsx(XlsxOptions::take(raw)?)),
+            "arrow" => Ok(FileFormat::Arrow(ArrowOptions::take(raw)?)),
             "sas7bdat" | "xport" => Ok(FileFormat::Sas(SasFormat::take(name == "xport", raw)?)),
             name if text::NAMES.contains(&name) => Ok(FileFormat::Text(TextFormat::take(name, raw)?)),
             other => {
-                let [csv, json, changes @ ..] = text::NAMES;
-                let why = one_of(other, &[&[csv, json, "parquet", "avro", "sas7bdat", "xport"][..], &changes[..]].concat());
+                let [csv, json, fixed, changes @ ..] = text::NAMES;
+                let files = [csv, json, fixed, "parquet", "avro", "arrow", "orc", "sas7bdat", "xlsx", "xport"];
+                let why = one_of(other, &[&files[..], &changes[..]].concat());
                 Err(FormatError::option(format!("{}: there is no file format '{other}': {why}", raw.owner())))
             }
         }
@@ -151,9 +166,12 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
         options.path = path::local_path(&options.path).map_err(|e| e.at(raw.owner()))?;
     }
     let inside = match &format {
-        FileFormat::Text(_) => None,
+        // What is read may be compressed as a whole; what is written is not (`file_sink`).
+        FileFormat::Text(_) | FileFormat::Arrow(_) => None,
         FileFormat::Parquet(_) => Some("Parquet"),
         FileFormat::Avro(_) => Some("Avro"),
+        FileFormat::Orc(_) => Some("ORC"),
+        FileFormat::Xlsx(_) => Some("XLSX"),
         FileFormat::Sas(sas) => Some(sas.name()),
     };
     if let Some(name) = inside
@@ -174,6 +192,9 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
     if let FileFormat::Text(text) = &format {
         // Says now, not at the first file, that a column's type cannot be read.
         text.decoder(schema, &(0..schema.fields().len()).collect::<Vec<_>>()).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
+    }
+    if let FileFormat::Xlsx(_) = &format {
+        tidemill_format::xlsx::check(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     }
     let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
     store.check().map_err(|e| ConnectError::new(format!("{}: {e}", raw.owner())))?;
@@ -204,6 +225,30 @@ fn make_lookup(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Looku
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
+    Ok(Box::new(file_sink(schema, raw)?))
+}
+
+/// The sink of a copy into a bucket. What its writers prepare are uploads ([`upload_of`]) that belong to `owner`, who holds the lock
+/// of the place and completes them; the sink itself commits nothing. With `mirror`, a directory, the bytes of each are
+/// also written to a file there, by the name that the object has in the table's directory.
+///
+/// # Errors
+/// As those of any sink of the connector; a path that lies in no bucket.
+pub fn sink_of_copy(schema: &SchemaRef, raw: &mut RawOptions, owner: &str, mirror: Option<PathBuf>) -> Result<Box<dyn Sink>, ConnectError> {
+    let mut sink = file_sink(schema, raw)?;
+    let Some(bucket) = sink.bucket.take() else {
+        return Err(ConnectError::new(format!("internal error: '{}' lies in no bucket", sink.directory.display())));
+    };
+    sink.bucket = Some(bucket.of_copy(owner, mirror));
+    Ok(Box::new(sink))
+}
+
+/// The upload that a writer of [`sink_of_copy`] has prepared.
+pub fn upload_of(committable: &Committable) -> Option<Pending> {
+    bucket::upload_of(committable)
+}
+
+fn file_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<FileSink, ConnectError> {
     let (options, format) = take(raw)?;
     let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
     let wrong = |what: String| Err(ConnectError::new(format!("{}: {what}", raw.owner())));
@@ -250,9 +295,19 @@ fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, 
         FileFormat::Avro(avro) => {
             drop(AvroFileWriter::new(Box::new(std::io::sink()), &files, avro).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
         }
+        FileFormat::Arrow(arrow) => {
+            let named = single.as_ref().map_or(Compression::None, Compression::from_path);
+            if options.compression.unwrap_or(named) != Compression::None {
+                let why = "of Arrow files the columns are compressed; use 'arrow.compression', and a name without such an extension";
+                return wrong(why.to_string());
+            }
+            drop(ArrowFileWriter::new(Box::new(std::io::sink()), &files, arrow).map_err(|e| ConnectError::from(e).at(raw.owner()))?);
+        }
+        FileFormat::Orc(orc) => OrcFileWriter::check(&files, orc).map_err(|e| ConnectError::from(e).at(raw.owner()))?,
+        FileFormat::Xlsx(xlsx) => XlsxFileWriter::check(&files, xlsx).map_err(|e| ConnectError::from(e).at(raw.owner()))?,
         FileFormat::Sas(sas) => drop(sas.encoder(&files).map_err(|e| e.at(raw.owner()))?),
     }
-    Ok(Box::new(FileSink {
+    Ok(FileSink {
         directory,
         prefix: options.part_prefix,
         format,
@@ -262,5 +317,5 @@ fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, 
         single,
         unnamed: Default::default(),
         partition_by,
-    }))
+    })
 }

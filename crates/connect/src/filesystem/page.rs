@@ -1,8 +1,15 @@
-//! What is asked of the system about the pages of a file: which are in its cache, which shall come, which may go.
-//! The only unsafe code of this connector. When any of it is asked is decided in [`super::cache`].
+//! What is asked of the system about the pages of a file: which are in its cache, which shall come, which may go; and
+//! files as memory ([`Map`]). The only unsafe code of this connector. When any of it is asked is decided in
+//! [`super::cache`], and in [`super::ipc`] which files are mapped.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
 
 /// The memory of the machine, bytes.
 pub(super) fn memory_bytes() -> u64 {
@@ -30,7 +37,6 @@ pub(super) fn cached(file: &File, from: u64, length: u64) -> io::Result<u64> {
 /// As `cachestat(2)` counts them, Linux 6.5 and later.
 #[cfg(target_os = "linux")]
 fn counted(file: &File, from: u64, length: u64) -> io::Result<u64> {
-    use std::os::fd::AsRawFd;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// The number of the call, the same on all machines.
@@ -70,8 +76,6 @@ fn page_bytes() -> u64 {
 /// As `mincore(2)` sees them in a mapping of the file.
 #[cfg(target_os = "linux")]
 pub(super) fn mapped(file: &File, from: u64, length: u64) -> io::Result<u64> {
-    use std::os::fd::AsRawFd;
-
     /// Bytes mapped at once: their map of pages takes 256 KB at most.
     const MAPPED_BYTES: u64 = 1 << 30;
 
@@ -125,10 +129,127 @@ pub(super) fn give_back(file: &File, from: u64, length: u64) {
 
 #[cfg(target_os = "linux")]
 fn advise(file: &File, from: u64, length: u64, advice: libc::c_int) {
-    use std::os::fd::AsRawFd;
     if let (Ok(from), Ok(length)) = (i64::try_from(from), i64::try_from(length)) {
         // SAFETY: the descriptor is open as long as the file, and no memory is passed. It is advice: whether it is taken
         // does not matter.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), from, length, advice) };
+    }
+}
+
+/// Whether somebody has a file open for writing at this moment; `false` where the system does not say: the file is
+/// somebody else's, or lies on a server. A lease on a file that is only read is refused while somebody writes; it is
+/// given back at once.
+#[cfg(target_os = "linux")]
+pub(super) fn being_written(file: &File) -> bool {
+    /// Which signal comes when somebody opens the file for writing while the lease is held; the same on all machines.
+    const F_SETSIG: libc::c_int = 10;
+
+    let descriptor = file.as_raw_fd();
+    // SAFETY: the descriptor is open as long as the file, and no memory is passed. The signal that would come in the
+    // microsecond between the calls is one that is ignored unless somebody wants it, not the default, which ends the process.
+    unsafe {
+        if libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) != 0 {
+            return false;
+        }
+        if libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_RDLCK) != 0 {
+            return io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+        }
+        libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_UNLCK);
+    }
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn being_written(_file: &File) -> bool {
+    false
+}
+
+/// A file as memory, to be read only.
+///
+/// What the system cannot promise: that the bytes stay. If somebody cuts the file, touching what is gone ends the process
+/// (SIGBUS); if somebody writes to it, what was checked may change. Who maps a file looks first whether it is written to,
+/// and before each part whether it was.
+pub(super) struct Map {
+    begin: NonNull<u8>,
+    length: usize,
+    file: File,
+}
+
+// SAFETY: memory that nobody writes to by way of this mapping, and that stays mapped until the value is dropped.
+unsafe impl Send for Map {}
+// SAFETY: as above; it is only read.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps the first `length` bytes of a file, of which it has so many.
+    ///
+    /// # Errors
+    /// The system refuses: no memory for its tables, a file that cannot be mapped.
+    pub fn new(file: File, length: u64) -> io::Result<Self> {
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: a new mapping at a place that the system chooses, of an open file, so no other memory is touched.
+        let begin = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if begin == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let begin = NonNull::new(begin.cast::<u8>()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Map { begin, length, file })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// These parts as buffers that point to where they lie. When the last of them is dropped, the process lets go of the
+    /// pages and, if so wished, gives them back.
+    ///
+    /// # Panics
+    /// A part beyond the end.
+    pub fn parts(self: &Arc<Self>, parts: &[Range<u64>], give_back: bool) -> Vec<Buffer> {
+        let from = parts.iter().map(|part| part.start).min().unwrap_or(0);
+        let to = parts.iter().map(|part| part.end).max().unwrap_or(0);
+        assert!(to <= self.length as u64 && parts.iter().all(|part| part.start <= part.end), "parts of what is mapped");
+        let used = Arc::new(Used { map: self.clone(), from: from as usize, to: to as usize, give_back });
+        let buffer = |part: &Range<u64>| {
+            let length = (part.end - part.start) as usize;
+            // SAFETY: the part lies within the mapping (`start <= end <= to`, looked at above), which `used` keeps for as long
+            // as the buffer, or a slice of it, is there. Copying the columns instead would cost as much as all else that
+            // reading them does.
+            unsafe { Buffer::from_custom_allocation(self.begin.add(part.start as usize), length, used.clone()) }
+        };
+        parts.iter().map(buffer).collect()
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: what `new` has mapped, and no buffer points there any more: each keeps the mapping.
+        unsafe { libc::munmap(self.begin.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A stretch of a mapping that buffers point into.
+struct Used {
+    map: Arc<Map>,
+    from: usize,
+    to: usize,
+    give_back: bool,
+}
+
+impl Drop for Used {
+    /// Lets go of the whole pages of the stretch, so that a long file is not counted as memory of this process.
+    fn drop(&mut self) {
+        let page = page_bytes() as usize;
+        let (from, to) = (self.from.next_multiple_of(page), self.to / page * page);
+        if from >= to {
+            return;
+        }
+        // SAFETY: whole pages within the mapping, of which nothing is lost: whoever touches them again (the neighbour of a
+        // stretch that shares them) finds them in the file.
+        unsafe { libc::madvise(self.map.begin.add(from).as_ptr().cast(), to - from, libc::MADV_DONTNEED) };
+        if self.give_back {
+            give_back(&self.map.file, from as u64, (to - from) as u64);
+        }
     }
 }

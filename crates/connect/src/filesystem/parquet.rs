@@ -2,6 +2,7 @@
 //! [`super::columns`]'; here are splits, positions and block sizes.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
@@ -32,6 +33,11 @@ pub(super) fn pieces(path: &str, place: &Place, bytes: u64) -> Result<Vec<Piece>
         Place::Local => parquet::row_groups(Path::new(path))?,
         Place::Remote(store, object) => parquet::row_groups_in(Path::new(path), &RemoteColumns::new(store.ranges(object)))?,
     };
+    Ok(at_groups(&groups, bytes))
+}
+
+/// Divides a file of groups of rows (rows, bytes), at them, into pieces of about `bytes` bytes.
+pub(super) fn at_groups(groups: &[(u64, u64)], bytes: u64) -> Vec<Piece> {
     let (mut from, mut to, mut size) = (0, 0, 0);
     let mut pieces = Vec::new();
     for (rows, group) in groups {
@@ -45,7 +51,7 @@ pub(super) fn pieces(path: &str, place: &Place, bytes: u64) -> Result<Vec<Piece>
     if to > from {
         pieces.push(Piece::Rows(from, to));
     }
-    Ok(pieces)
+    pieces
 }
 
 /// How many rows a local file has, if its footer can be read.
@@ -117,7 +123,12 @@ pub(super) fn open(
         Place::Local => Batches::Here(decode),
         Place::Remote(..) => Batches::thread(path, decode, waker)?,
     };
-    Ok(Box::new(ParquetReader { batches, rows, next: start, end, bytes: info.size, decoded: None, constants }))
+    Ok(numbered(batches, rows, start..end, info.size, constants))
+}
+
+/// A reader whose position is the number of a row: `batches` are `part` of the `rows` rows of a file of `bytes` bytes.
+pub(super) fn numbered(batches: Batches, rows: u64, part: Range<u64>, bytes: u64, constants: Constants) -> Box<dyn Reader> {
+    Box::new(ParquetReader { batches, rows, next: part.start, end: part.end, bytes, decoded: None, constants })
 }
 
 /// Decodes up to a row, and reads nothing for those behind it.
@@ -139,7 +150,7 @@ impl Decode for ToEnd {
     }
 }
 
-/// Reads one Parquet split.
+/// Reads one split of a file that knows how many rows it has.
 struct ParquetReader {
     batches: Batches,
     /// Rows of the whole file.

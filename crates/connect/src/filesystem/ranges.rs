@@ -34,6 +34,10 @@ pub(super) enum Cut {
 impl Cut {
     /// How files of this format may be cut.
     pub(super) fn of(format: &TextFormat) -> Self {
+        // Where a character begins, and which byte is a line end, is known from the beginning of the file only.
+        if !format.encoding().0.is_utf8() {
+            return Cut::Never;
+        }
         match format {
             TextFormat::Csv(csv) if !csv.disable_quote_character => {
                 // An escaped quote, or one in a comment, would be counted as if it opened a field.
@@ -214,9 +218,11 @@ fn count(file: &dyn ReadAt, size: u64, start: u64, end: u64, quote: u8, delimite
         if into + want < chunk + 2 {
             buffer[chunk + 1] = b'\n';
         }
+        let mark = at == 0 && buffer[1..=chunk].starts_with(b"\xEF\xBB\xBF");
         for i in memchr::memchr_iter(quote, &buffer[1..=chunk]) {
             let (before, behind) = (buffer[i], buffer[i + 2]);
-            let opens = before == delimiter || before == b'\n' || before == quote;
+            // A byte order mark stands before the first field.
+            let opens = before == delimiter || before == b'\n' || before == quote || (mark && i == 3);
             let closes = behind == delimiter || behind == b'\n' || behind == b'\r' || behind == quote;
             // Begun outside, an even quote opens and an odd one closes; begun inside, the reverse.
             part.misplaced[part.odd as usize] |= !opens;
@@ -238,7 +244,7 @@ pub(super) enum Piece {
     Whole,
     /// These bytes.
     Bytes(u64, u64),
-    /// These rows of a Parquet file, counted from 0, the second not included.
+    /// These rows of a Parquet file (pages of a SAS7BDAT, batches of an Arrow file), counted from 0, the second not included.
     Rows(u64, u64),
 }
 
@@ -309,6 +315,11 @@ mod tests {
         check("a,\"x\ny\nz\"\nb,c\n", 4, CSV, &["a,\"x\ny\nz\"\n", "b,c\n"]);
         check("\"a\"\"\nb\",c\nd,e\n", 5, CSV, &["\"a\"\"\nb\",c\n", "d,e\n"]);
         check("a,\"x\ny\"\n", 4, Cut::Lines, &["a,\"x\n", "y\"\n"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        check("\u{feff}\"a\"\n\"b\nc\"\nd\n", 9, CSV, &["\u{feff}\"a\"\n\"b\nc\"\n", "d\n"]);
     }
 
     #[test]

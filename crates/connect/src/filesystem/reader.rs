@@ -1,12 +1,17 @@
-//! Reads a text file, or a range of one: bytes from a [`Feed`], rows from the format's decoder.
+//! Reads a text file, or a range of one: bytes from a [`Feed`], rows from the format's decoder. Text in another encoding than
+//! UTF-8 is decoded on its way into the feed ([`decoded`]), as compressed text is decompressed, so that all positions are
+//! those of the text in UTF-8.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tidemill_format::encoding::{DecodingReader, TextEncoding};
 use tidemill_format::{BadRecord, Decoded, Decoder};
 
 use super::feed::{Fed, Feed};
@@ -21,7 +26,7 @@ const ROW_BYTES: usize = 64;
 /// Where a text split stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// Bytes of uncompressed text from the beginning of the file.
+    /// Bytes of uncompressed text in UTF-8 from the beginning of the file.
     pub offset: u64,
     /// Records before that, from the beginning of the split.
     pub records: u64,
@@ -39,6 +44,16 @@ impl Position {
             ))
         })
     }
+}
+
+/// The text that an input holds in an encoding, in UTF-8; the encoding comes with the option that says it. For an input that
+/// grows, `grows` gets the bytes read of it.
+pub(super) fn decoded(
+    input: Box<dyn Read + Send>,
+    (encoding, option): (TextEncoding, &'static str),
+    grows: Option<Arc<AtomicU64>>,
+) -> Box<dyn Read + Send> {
+    if encoding.is_utf8() { input } else { Box::new(DecodingReader::new(input, encoding, option, grows)) }
 }
 
 /// How lines are counted, for messages.

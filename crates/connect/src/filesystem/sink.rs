@@ -18,12 +18,13 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
 use tidemill_format::compression::Compression;
+use tidemill_format::ipc::ArrowForm;
 
 use super::FileFormat;
 use super::bucket::Bucket;
 use super::partition::{self, PartitionedWriter};
 use super::rename::{exchange, rename_new, sync_directory};
-use super::writer::{AvroWriter, ParquetWriter, Parts, TextWriter, Unnamed, is_at};
+use super::writer::{AvroWriter, IpcWriter, ParquetWriter, Parts, TextWriter, Unnamed, WholeWriter, is_at};
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 /// What every file name ends with until it is committed.
@@ -86,6 +87,9 @@ impl FileSink {
             FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&schema)?, self.compression)),
             FileFormat::Parquet(options) => Box::new(ParquetWriter::new(parts, options.clone(), schema)),
             FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), schema)),
+            FileFormat::Arrow(options) => Box::new(IpcWriter::new(parts, options.clone(), schema)),
+            FileFormat::Orc(options) => Box::new(WholeWriter::orc(parts, options.clone(), schema)),
+            FileFormat::Xlsx(options) => Box::new(WholeWriter::xlsx(parts, options.clone(), schema)),
             FileFormat::Sas(sas) => Box::new(TextWriter::new(parts, sas.encoder(&schema)?, self.compression)),
         })
     }
@@ -96,6 +100,10 @@ impl FileSink {
             FileFormat::Text(text) => format!("{}{}", text.extension(), self.compression.suffix()),
             FileFormat::Parquet(_) => "parquet".to_string(),
             FileFormat::Avro(_) => "avro".to_string(),
+            FileFormat::Orc(_) => "orc".to_string(),
+            FileFormat::Xlsx(_) => "xlsx".to_string(),
+            FileFormat::Arrow(options) if options.form == ArrowForm::Stream => "arrows".to_string(),
+            FileFormat::Arrow(_) => "arrow".to_string(),
             FileFormat::Sas(_) => "xpt".to_string(),
         }
     }

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
@@ -10,7 +12,6 @@ use regex::Regex;
 use serde::Deserialize;
 use tidemill_archive::{Container, LocalFile};
 use tidemill_format::compression::{self, Compression};
-use tidemill_format::csv::Header;
 use tidemill_format::text::TextFormat;
 use tidemill_store::StoreOptions;
 
@@ -19,15 +20,18 @@ use super::avro;
 use super::cache::{PageCache, Residency, Tracked, residency};
 use super::directory::Place;
 use super::feed::{self, Feed, Opening, Plan, Tail, Work};
+use super::ipc::{self, Manner};
 use super::listing::{Item, Kind, Listing};
 use super::members::{MemberPosition, Members, MembersReader};
 use super::metadata::{self, Constants, FileInfo};
+use super::orc;
 use super::parquet;
 use super::path::{self, Location};
 use super::queue::{self, Queue};
 use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
-use super::reader::{Lines, Position, TextReader};
+use super::reader::{Lines, Position, TextReader, decoded};
 use super::sas;
+use super::xlsx;
 use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
 
 /// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
@@ -87,7 +91,14 @@ impl FileSource {
             FileFormat::Text(text) => self.cut(text, item, range, readers),
             FileFormat::Parquet(_) if item.size <= range => Ok(vec![Piece::Whole]),
             FileFormat::Parquet(_) => parquet::pieces(&item.path, &self.listing.place(&item.path)?, range),
-            FileFormat::Avro(_) => Ok(vec![Piece::Whole]),
+            FileFormat::Avro(_) | FileFormat::Xlsx(_) => Ok(vec![Piece::Whole]),
+            FileFormat::Orc(_) if item.size <= range => Ok(vec![Piece::Whole]),
+            FileFormat::Orc(_) => orc::pieces(&item.path, &self.listing.place(&item.path)?, range),
+            FileFormat::Arrow(_) if item.size <= range => Ok(vec![Piece::Whole]),
+            FileFormat::Arrow(options) => {
+                let manner = Manner::new(options, self.compression(&item.path), false, Default::default());
+                ipc::pieces(&item.path, &self.listing.place(&item.path)?, &manner, range)
+            }
             FileFormat::Sas(_) if item.size <= range => Ok(vec![Piece::Whole]),
             FileFormat::Sas(format) => sas::pieces(format, &item.path, &self.listing.place(&item.path)?, item.size, range),
         }
@@ -137,10 +148,12 @@ impl FileSource {
             None => Position { offset: start, records: 0 },
         };
         let care = self.queue.opened(path, context.shards);
-        let plain = compression == Compression::None;
-        // Where the input can begin: a compressed text only at its beginning.
+        let encoding = text.encoding();
+        // Whether positions are those of the file itself.
+        let plain = compression == Compression::None && encoding.0.is_utf8();
+        // Where the input can begin: a text that is compressed or in another encoding only at its beginning.
         let at = if plain { base.offset } else { 0 };
-        let doing = if plain { "reading" } else { "decompressing" };
+        let doing = if compression == Compression::None { "reading" } else { "decompressing" };
         let plan = |open: Opening| Plan { path: path.to_string(), open, at, from: base.offset, end, doing, whole: true, tail: None };
         let (info, feed) = match self.listing.place(path)? {
             Place::Remote(store, object) => {
@@ -148,7 +161,7 @@ impl FileSource {
                 if plain && object.size < base.offset {
                     return Err(feed::shorter(path, object.size, base.offset));
                 }
-                let open: Opening = Box::new(move || unpacked(store.reader(&object, at, end), compression));
+                let open: Opening = Box::new(move || Ok(decoded(unpacked(store.reader(&object, at, end), compression)?, encoding, None)));
                 (info, Feed::thread(Work::Text(plan(open)), context.waker))
             }
             Place::Local => {
@@ -159,7 +172,7 @@ impl FileSource {
                     let name = path.to_string();
                     let open: Opening = Box::new(move || {
                         let file = File::open(&name).map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?;
-                        unpacked(Box::new(file), compression)
+                        Ok(decoded(unpacked(Box::new(file), compression)?, encoding, None))
                     });
                     let plan = Plan { at: 0, whole: false, ..plan(open) };
                     (info, Feed::thread(Work::Text(plan), context.waker))
@@ -169,8 +182,15 @@ impl FileSource {
                     }
                     let file = File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
                     let length = meta.len();
-                    let open: Opening = Box::new(move || unpacked(Box::new(Tracked::new(file, length, at, end, care)), compression));
-                    let tail = self.monitor.filter(|_| plain).map(|interval| Tail { interval, identity: (meta.dev(), meta.ino()) });
+                    // What is compressed has an end; anything else that is followed may grow.
+                    let follow = self.monitor.filter(|_| compression == Compression::None);
+                    let read = follow.filter(|_| !plain).map(|_| Arc::new(AtomicU64::new(0)));
+                    let identity = (meta.dev(), meta.ino());
+                    let tail = follow.map(|interval| Tail { interval, identity, read: read.clone() });
+                    let open: Opening = Box::new(move || {
+                        let input = unpacked(Box::new(Tracked::new(file, length, at, end, care)), compression)?;
+                        Ok(decoded(input, encoding, read))
+                    });
                     let in_place = end.is_some() || (self.monitor.is_none() && (plain || (at == base.offset && self.busy(context.shards))));
                     let plan = Plan { tail, ..plan(open) };
                     (info, if in_place { Feed::inline(plan) } else { Feed::thread(Work::Text(plan), context.waker) })
@@ -179,7 +199,7 @@ impl FileSource {
         };
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
         let constants = Constants::of(request, &info)?;
-        let header = matches!(text, TextFormat::Csv(csv) if csv.header != Header::No);
+        let header = text.header();
         let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::Before(u64::from(header)) };
         Ok(Box::new(TextReader::new(path.to_string(), feed, decoder, base, lines, constants)))
     }
@@ -197,7 +217,8 @@ impl FileSource {
         let directory = self.listing.directory(archive)?;
         let member = directory.member(archive, name)?;
         let care = self.queue.opened(archive, context.shards);
-        let open = directory.open(archive, member, care)?;
+        let (open, encoding) = (directory.open(archive, member, care)?, text.encoding());
+        let open: Opening = if encoding.0.is_utf8() { open } else { Box::new(move || Ok(decoded(open()?, encoding, None))) };
         let local = matches!(self.listing.place(archive)?, Place::Local);
         let shown = format!("{archive}//{name}");
         let plan = Plan { path: shown.clone(), open, at: 0, from: base.offset, end: None, doing: "unpacking", whole: true, tail: None };
@@ -207,7 +228,7 @@ impl FileSource {
         };
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
         let constants = Constants::of(request, &directory.info.member(name, member.size))?;
-        let header = matches!(text, TextFormat::Csv(csv) if csv.header != Header::No);
+        let header = text.header();
         Ok(Box::new(TextReader::new(shown, feed, decoder, base, Lines::Before(u64::from(header)), constants)))
     }
 
@@ -248,7 +269,8 @@ impl FileSource {
             }
         };
         let (path, glob) = (path.to_string(), self.location.members.clone());
-        let members = Members { path, open, container, glob, must_match: self.listing.one_archive(), from };
+        let (must_match, encoding) = (self.listing.one_archive(), text.encoding());
+        let members = Members { path, open, container, glob, must_match, from, encoding };
         Ok(Box::new(MembersReader::new(members, text.clone(), context.request, info, context.waker)))
     }
 }
@@ -342,7 +364,13 @@ impl Source for FileSource {
         match &self.format {
             FileFormat::Text(_) => unreachable!("opened above"),
             FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, asked, path),
+            FileFormat::Arrow(options) => {
+                let manner = Manner::new(options, self.compression(path), self.monitor.is_some(), care);
+                ipc::open(&place, (&info, manner), &piece, split, asked, path)
+            }
             FileFormat::Avro(_) => avro::open(&place, &info, care, split, asked, path),
+            FileFormat::Orc(_) => orc::open(&place, (&info, care), &piece, split, asked, path),
+            FileFormat::Xlsx(options) => xlsx::open(options, &place, &info, &piece, split, asked, path),
             FileFormat::Sas(format) => sas::open(format, &place, (&info, care), &piece, split, asked, path),
         }
     }
@@ -354,6 +382,10 @@ impl Source for FileSource {
     fn rows_hint(&self) -> Option<usize> {
         match (&self.format, self.monitor, self.location.remote()) {
             (FileFormat::Parquet(_), None, false) => self.items().ok()?.iter().map(|item| parquet::rows(&item.path)).sum::<Option<usize>>(),
+            (FileFormat::Arrow(_), None, false) => {
+                self.items().ok()?.iter().map(|item| ipc::rows(&item.path, self.compression(&item.path))).sum::<Option<usize>>()
+            }
+            (FileFormat::Orc(_), None, false) => self.items().ok()?.iter().map(|item| orc::rows(&item.path)).sum::<Option<usize>>(),
             (FileFormat::Sas(format), None, false) => {
                 self.items().ok()?.iter().map(|item| sas::rows(format, &item.path)).sum::<Option<usize>>()
             }

@@ -1,6 +1,9 @@
 //! The connector as a job uses it: write, commit, read, resume, follow, fail. Archives have tests of their own.
 
 mod archives;
+mod books;
+mod encodings;
+mod ipc;
 mod sas;
 
 use std::fs;
@@ -133,6 +136,10 @@ fn what_is_written_is_read_again() {
         ("csv", &[], "csv"),
         ("csv", &[("csv.header", "true")], "csv"),
         ("csv", &[("compression", "gzip")], "csv.gz"),
+        ("csv", &[("csv.encoding", "utf-16"), ("csv.header", "true")], "csv"),
+        ("csv", &[("csv.encoding", "gb18030"), ("compression", "zstd")], "csv.zst"),
+        ("fixed", &[("fixed.widths", "6,6")], "txt"),
+        ("fixed", &[("fixed.widths", "n:1-8,s:10-*"), ("fixed.encoding", "shift_jis"), ("fixed.header", "true")], "txt"),
         ("json", &[], "json"),
         ("json", &[("compression", "zstd")], "json.zst"),
         ("parquet", &[], "parquet"),
@@ -140,6 +147,10 @@ fn what_is_written_is_read_again() {
         ("avro", &[("avro.codec", "null")], "avro"),
         ("avro", &[("avro.codec", "deflate")], "avro"),
         ("avro", &[("avro.codec", "zstandard")], "avro"),
+        ("arrow", &[], "arrow"),
+        ("arrow", &[("arrow.memory-map", "false"), ("arrow.batch-rows", "999"), ("arrow.compression", "lz4")], "arrow"),
+        ("arrow", &[("arrow.trusted", "true"), ("arrow.compression", "zstd")], "arrow"),
+        ("arrow", &[("arrow.form", "stream")], "arrows"),
         ("xport", &[], "xpt"),
         ("xport", &[("xport.version", "8"), ("xport.text-length", "6, n: 1")], "xpt"),
         ("debezium-json", &[], "json"),
@@ -386,7 +397,7 @@ fn mistakes_are_named() {
     }
     check(false, &[("format", "csv")], "option 'path' is required");
     check(false, &[("path", "/x")], "option 'format' is required");
-    check(false, &[("path", "/x"), ("format", "xml")], "expected one of: csv, json, parquet");
+    check(false, &[("path", "/x"), ("format", "xml")], "expected one of: csv, json, fixed, parquet");
     check(false, &[("path", "hdfs://x/y"), ("format", "csv")], "scheme 'hdfs'");
     check(false, &[("path", "/x"), ("format", "csv"), ("source.path.regex-pattern", "(")], "source.path.regex-pattern");
     check(false, &[("path", "/x"), ("format", "parquet"), ("compression", "gzip")], "leave 'compression' out");

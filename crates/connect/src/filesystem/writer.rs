@@ -1,5 +1,13 @@
-//! Writers of part files: one shard's rows as text, Parquet or Avro, rolled by size and age, onto a disk or into a
-//! bucket. They become visible elsewhere (`sink`, `bucket`).
+//! Writers of part files: one shard's rows as text, Parquet or Avro (in [`whole`] ORC and XLSX), rolled by size and age, onto a
+//! disk or into a bucket. They become visible elsewhere (`sink`, `bucket`).
+
+mod ipc;
+
+pub(super) use ipc::IpcWriter;
+
+mod whole;
+
+pub(super) use whole::WholeWriter;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +25,7 @@ use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
 use tidemill_format::{Encoder, FormatError};
 use tidemill_store::StoreError;
 
-use super::bucket::{Bucket, Upload, shown};
+use super::bucket::{Bucket, Upload};
 use super::sink::{Finished, IN_PROGRESS, Rolling};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
@@ -183,9 +191,8 @@ impl Parts {
 
     /// Begins a part file in a bucket. Its name is nobody else's: it holds the run and, where it must, the sink.
     fn create_object(bucket: &Bucket, name: &str) -> Result<Part, ConnectError> {
-        let writer = bucket.create(name)?;
-        let path = shown(&writer);
-        Ok(Part { out: Out::Object(Upload::new(writer)), path, opened: Instant::now(), written: Arc::default() })
+        let (upload, path) = bucket.create(name)?;
+        Ok(Part { out: Out::Object(upload), path, opened: Instant::now(), written: Arc::default() })
     }
 
     /// Begins the next part file.

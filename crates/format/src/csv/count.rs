@@ -10,7 +10,8 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 
 use super::index::{State, masks};
-use super::{CsvDecoder, CsvOptions, Header};
+use super::{CsvDecoder, CsvOptions, ENCODING, Header};
+use crate::encoding::Mark;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// Counts records; its batches have rows and no columns.
@@ -36,6 +37,7 @@ pub struct CsvCounter {
     base: u64,
     records: u64,
     finished: bool,
+    mark: Mark,
 }
 
 /// What one call of [`Decoder::next`] has found.
@@ -74,6 +76,7 @@ impl CsvCounter {
             base: 0,
             records: 0,
             finished: false,
+            mark: Mark::default(),
             options: options.clone(),
         })
     }
@@ -81,6 +84,7 @@ impl CsvCounter {
     /// Says that the text begins in the middle of a file, where no header line stands.
     pub fn without_header(mut self) -> Self {
         self.header = Header::No;
+        self.mark = Mark::absent();
         self
     }
 
@@ -170,28 +174,48 @@ impl CsvCounter {
         found.records += 1;
     }
 
-    /// Passes over the header line once it is whole; false if it is not.
+    /// Passes over the header line once it is whole, and over blank lines and comments above it; false if it is not.
     fn take_header(&mut self) -> Result<bool, FormatError> {
-        // Whatever the line says, it is neither a record nor bad.
-        let mut found = Found::default();
-        self.scan(&mut found, u64::MAX, 1);
-        if found.lines == 0 && !(self.finished && !self.buffer.is_empty()) {
-            return Ok(false);
+        loop {
+            // Whatever the line says, it is neither a record nor bad.
+            let (begin, mut found) = (self.cursor, Found::default());
+            self.scan(&mut found, u64::MAX, 1);
+            if found.lines == 0 && !(self.finished && begin < self.buffer.len()) {
+                return Ok(false);
+            }
+            let end = if found.lines == 0 { self.buffer.len() } else { self.cursor };
+            // Otherwise those counted are the first record's: 64 bytes are looked at at once, beyond the line's end too.
+            if found.lines == 0 {
+                self.delimiters = 0;
+            }
+            self.cursor = end;
+            let line = &self.buffer[begin..end];
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            if text.is_empty() || text == b"\r" || (self.options.allow_comments && text[0] == b'#') {
+                continue;
+            }
+            if self.header == Header::Checked {
+                let mut checker = CsvDecoder::new(&self.options, &self.physical, &[])?;
+                checker.push(line);
+                checker.finish();
+                checker.next(1)?;
+            }
+            self.header = Header::No;
+            return Ok(true);
         }
-        let end = if found.lines == 0 { self.buffer.len() } else { self.cursor };
-        // Otherwise those counted are the first record's: 64 bytes are looked at at once, beyond the line's end too.
-        if found.lines == 0 {
-            self.delimiters = 0;
-        }
-        if self.header == Header::Checked {
-            let mut checker = CsvDecoder::new(&self.options, &self.physical, &[])?;
-            checker.push(&self.buffer[..end]);
-            checker.finish();
-            checker.next(1)?;
-        }
-        self.cursor = end;
-        self.header = Header::No;
-        Ok(true)
+    }
+
+    /// A last record ends in quotes that were never closed.
+    #[cold]
+    fn unclosed(&self, found: &mut Found) {
+        let raw = &self.buffer[self.cursor..];
+        found.bad.push(BadRecord {
+            record: self.records + found.records,
+            offset: self.base + self.cursor as u64,
+            reason: super::decode::UNCLOSED.to_string(),
+            raw: raw.strip_suffix(b"\r").unwrap_or(raw).to_vec(),
+        });
+        found.records += 1;
     }
 }
 
@@ -203,14 +227,22 @@ impl Decoder for CsvCounter {
             self.scanned -= self.cursor;
             self.cursor = 0;
         }
-        self.buffer.extend_from_slice(bytes);
+        let stripped = self.mark.strip(bytes);
+        self.base += stripped.skipped;
+        self.buffer.extend_from_slice(&stripped.held);
+        self.buffer.extend_from_slice(stripped.rest);
     }
 
     fn finish(&mut self) {
-        self.finished = true;
+        if !self.finished {
+            self.finished = true;
+            let held = self.mark.end();
+            self.buffer.extend_from_slice(&held);
+        }
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
+        self.mark.check(ENCODING)?;
         let mut found = Found::default();
         let past_header = self.header == Header::No || self.take_header()?;
         let begin = self.cursor;
@@ -220,7 +252,12 @@ impl Decoder for CsvCounter {
         let rest = self.buffer.len() - self.cursor;
         if self.finished && self.scanned == self.buffer.len() && rest > 0 && found.records < rows_max as u64 {
             // A last record without a line end, or with a quote that was never closed.
-            self.line(&mut found, self.buffer.len());
+            let comment = self.options.allow_comments && self.buffer[self.cursor] == b'#';
+            if matches!(self.state, State::Quoted | State::Escaped) && !comment {
+                self.unclosed(&mut found);
+            } else {
+                self.line(&mut found, self.buffer.len());
+            }
             self.cursor = self.buffer.len();
         }
         if self.cursor == begin {

@@ -7,9 +7,10 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 
-use super::field::{Field, Kind, build};
+use super::field::{Field, Kind, build, unfit};
 use super::index::Index;
-use super::{CsvOptions, Header, plain};
+use super::{CsvOptions, ENCODING, Header, plain};
+use crate::encoding::Mark;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// Decodes CSV text, parsing only the columns asked for.
@@ -30,6 +31,9 @@ pub struct CsvDecoder {
     base: u64,
     records: u64,
     finished: bool,
+    /// The text ends inside quotes.
+    unclosed: bool,
+    mark: Mark,
 }
 
 struct Column {
@@ -82,6 +86,8 @@ impl CsvDecoder {
             base: 0,
             records: 0,
             finished: false,
+            unclosed: false,
+            mark: Mark::default(),
             options: options.clone(),
         })
     }
@@ -89,6 +95,7 @@ impl CsvDecoder {
     /// Says that the text begins in the middle of a file, where no header line stands.
     pub fn without_header(mut self) -> Self {
         self.header = Header::No;
+        self.mark = Mark::absent();
         self
     }
 
@@ -108,7 +115,7 @@ impl CsvDecoder {
         if self.index.in_quotes() {
             self.buffer.truncate(bytes);
             self.index.truncate(separators, records, bytes);
-            return Err("a quote was opened and never closed");
+            return Err(UNCLOSED);
         }
         let mut start = bytes;
         let mut count = 0;
@@ -126,32 +133,40 @@ impl CsvDecoder {
         first..self.index.record_ends[record] as usize + 1
     }
 
+    /// Passes over the header line if it is there, and over blank lines and comments above it.
     fn take_header(&mut self) -> Result<(), FormatError> {
-        let separators = self.separators(0);
-        let line_end = self.index.separators[separators.end - 1] as usize;
-        if self.header == Header::Checked {
-            let mut start = 0;
-            let mut names = Vec::new();
-            for s in separators {
-                let end = self.index.separators[s] as usize;
-                let name = self.buffer[start..end].trim_ascii();
-                let name = name.strip_prefix(b"\xef\xbb\xbf").unwrap_or(name);
-                names.push(String::from_utf8_lossy(&self.unquote(name)).trim().to_string());
-                start = end + 1;
+        while self.header != Header::No && self.taken < self.index.record_ends.len() {
+            let separators = self.separators(self.taken);
+            let (start, end) = (self.cursor, self.index.separators[separators.end - 1] as usize);
+            if !self.is_blank(start, end) {
+                if self.header == Header::Checked {
+                    self.check_header(start, separators)?;
+                }
+                self.header = Header::No;
             }
-            let same = names.len() == self.physical.len() && names.iter().zip(&self.physical).all(|(a, b)| a.eq_ignore_ascii_case(b));
-            if !same {
-                return Err(FormatError::data(format!(
-                    "the header line names the columns ({}), but the table declares ({}); declare the columns as the file has them, or set 'csv.header' = 'skip'",
-                    names.join(", "),
-                    self.physical.join(", ")
-                )));
-            }
+            self.taken += 1;
+            self.cursor = end + 1;
         }
-        self.taken = 1;
-        self.cursor = line_end + 1;
-        self.header = Header::No;
         Ok(())
+    }
+
+    /// Compares the names in the line at `start` with the table's.
+    fn check_header(&self, mut start: usize, separators: std::ops::Range<usize>) -> Result<(), FormatError> {
+        let mut names = Vec::new();
+        for s in separators {
+            let end = self.index.separators[s] as usize;
+            let name = self.buffer[start..end].trim_ascii();
+            names.push(String::from_utf8_lossy(&self.unquote(name)).trim().to_string());
+            start = end + 1;
+        }
+        if names.len() == self.physical.len() && names.iter().zip(&self.physical).all(|(a, b)| a.eq_ignore_ascii_case(b)) {
+            return Ok(());
+        }
+        Err(FormatError::data(format!(
+            "the header line names the columns ({}), but the table declares ({}); declare the columns as the file has them, or set 'csv.header' = 'skip'",
+            names.join(", "),
+            self.physical.join(", ")
+        )))
     }
 
     /// The content of a field: quotes taken off and doubled ones halved.
@@ -198,6 +213,9 @@ impl CsvDecoder {
     }
 }
 
+/// Why a record is bad that ends in quotes.
+pub(super) const UNCLOSED: &str = "a quote was opened and never closed";
+
 /// Why a record of `count` fields is bad.
 pub(super) fn wrong_width(count: usize, expected: usize) -> String {
     let s = |n: usize| if n == 1 { "" } else { "s" };
@@ -206,7 +224,7 @@ pub(super) fn wrong_width(count: usize, expected: usize) -> String {
 
 /// The error about a record that goes on and on.
 pub(super) fn too_long(at: u64, in_quotes: bool) -> FormatError {
-    let why = if in_quotes { "a quote was opened and never closed" } else { "no line end was found" };
+    let why = if in_quotes { UNCLOSED } else { "no line end was found" };
     FormatError::data(format!(
         "the record at byte {at} is longer than {} MB: {why}; if quotes mean nothing here, set 'csv.disable-quote-character' = 'true'",
         RECORD_BYTES_MAX >> 20
@@ -225,24 +243,30 @@ struct Record {
 impl Decoder for CsvDecoder {
     fn push(&mut self, bytes: &[u8]) {
         self.compact();
-        self.buffer.extend_from_slice(bytes);
+        let stripped = self.mark.strip(bytes);
+        self.base += stripped.skipped;
+        self.buffer.extend_from_slice(&stripped.held);
+        self.buffer.extend_from_slice(stripped.rest);
         self.index.scan(&self.buffer);
     }
 
     fn finish(&mut self) {
         if !self.finished {
             self.finished = true;
+            let held = self.mark.end();
+            self.buffer.extend_from_slice(&held);
+            self.index.scan(&self.buffer);
             let last = self.index.record_ends.last().map_or(0, |&r| self.index.separators[r as usize] as usize + 1).max(self.cursor);
             if last < self.buffer.len() {
+                self.unclosed = self.index.in_quotes();
                 self.index.end(self.buffer.len());
             }
         }
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
-        if self.header != Header::No && !self.index.record_ends.is_empty() {
-            self.take_header()?;
-        }
+        self.mark.check(ENCODING)?;
+        self.take_header()?;
         let available = self.index.record_ends.len();
         if self.taken == available {
             let waiting = self.buffer.len() - self.cursor.min(self.buffer.len());
@@ -273,6 +297,10 @@ impl Decoder for CsvDecoder {
             first = last + 1;
         }
         self.records += records.len() as u64;
+        // Only the last record there is can end with the text.
+        if self.unclosed && records.last().is_some_and(|record| record.end as usize == self.buffer.len()) {
+            bad.push((records.len() - 1, UNCLOSED.to_string()));
+        }
         let counts: Vec<u32> = if uneven { records.iter().map(|r| self.fields_of(r)).collect() } else { Vec::new() };
         if uneven {
             for (row, &count) in counts.iter().enumerate() {
@@ -302,8 +330,7 @@ impl Decoder for CsvDecoder {
             arrays.push(usual.unwrap_or_else(|| self.column(column, &records, &counts, ascii, &mut failed)));
             for row in failed {
                 let text = self.raw_field(&records[row], column.field);
-                let shown = String::from_utf8_lossy(&text[..text.len().min(80)]).into_owned();
-                bad.push((row, format!("column '{}': '{shown}' is not a {}", column.name, column.kind.expected())));
+                bad.push((row, unfit(&column.name, &column.kind, text, ENCODING)));
             }
         }
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
@@ -531,6 +558,25 @@ mod tests {
         check(&[("csv.header", "true")], "S,n,\"f\",t\na,1,2,\n", "+I a 1 2.0 NULL", &[]);
         check(&[("csv.escape-character", "\\")], "\"a\\\"b\",1,2,\n", "+I a\"b 1 2.0 NULL", &[]);
         check(&[("csv.disable-quote-character", "true")], "\"a,1,2,\n", "+I \"a 1 2.0 NULL", &[]);
+    }
+
+    #[test]
+    fn what_stands_above_the_records() {
+        check(&[], "\u{feff}\"a,b\",1,1,\n", "+I a,b 1 1.0 NULL", &[]);
+        check(&[("csv.header", "true"), ("csv.allow-comments", "true")], "\n# x,y\nS,n,f,t\na,1,2,\n", "+I a 1 2.0 NULL", &[]);
+        let mut utf16 = decoder(&[], &[0]);
+        utf16.push(b"\xff\xfea\0,\0");
+        let error = utf16.next(10).unwrap_err().to_string();
+        assert!(error.contains("byte order mark of UTF-16LE, but is read as UTF-8; say 'csv.encoding' = 'UTF-16'"), "{error}");
+    }
+
+    #[test]
+    fn open_quotes_and_zero_bytes_are_named() {
+        let unclosed = "a quote was opened and never closed";
+        check(&[], "a,1,2,\n\"b,2,3,\nc,3,4,\n", "+I a 1 2.0 NULL", &[(1, unclosed)]);
+        check(&[], "a,1,2,\nb,2,3,\"\n", "+I a 1 2.0 NULL", &[(1, unclosed)]);
+        let zeros = "column 'n': '2\\0' is not a BIGINT; it has zero bytes: if the text is UTF-16, say so by 'csv.encoding'";
+        check(&[], "a,1,2,\nb,2\0,3,\n", "+I a 1 2.0 NULL", &[(1, zeros)]);
     }
 
     #[test]

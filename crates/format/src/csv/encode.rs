@@ -36,6 +36,17 @@ impl CsvEncoder {
         })
     }
 
+    /// For another format of text, whose values look the same and are never quoted: only [`CsvEncoder::cell`] is of use.
+    ///
+    /// # Errors
+    /// The index of a column that text cannot express.
+    pub(crate) fn plain(schema: &SchemaRef) -> Result<Self, usize> {
+        match schema.fields().iter().position(|field| writer_of(field.name(), field.data_type()).is_err()) {
+            Some(column) => Err(column),
+            None => Ok(CsvEncoder { delimiter: 0, quote: None, null: Vec::new(), header: None }),
+        }
+    }
+
     fn text(&self, text: &[u8], out: &mut Vec<u8>) {
         let Some(quote) = self.quote else {
             out.extend_from_slice(text);
@@ -59,7 +70,7 @@ impl CsvEncoder {
 }
 
 /// Appends the value of one row.
-type Cell<'a> = Box<dyn FnMut(usize, &mut Vec<u8>) + 'a>;
+pub(crate) type Cell<'a> = Box<dyn FnMut(usize, &mut Vec<u8>) + 'a>;
 
 fn writer_of(name: &str, data_type: &DataType) -> Result<(), FormatError> {
     match data_type {
@@ -128,7 +139,8 @@ impl CsvEncoder {
         }
     }
 
-    fn cell<'a>(&'a self, column: &'a dyn Array) -> Cell<'a> {
+    /// What writes the values of a column.
+    pub(crate) fn cell<'a>(&'a self, column: &'a dyn Array) -> Cell<'a> {
         macro_rules! integers {
             ($type:ty) => {{
                 let values = column.as_primitive::<$type>().values();

@@ -14,7 +14,7 @@ use crate::FormatError;
 
 /// The type of a column, resolved once so that the loop over fields has no look-ups.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Bool,
     Int8,
     Int16,
@@ -68,6 +68,26 @@ impl Kind {
             Kind::Timestamp(..) => "TIMESTAMP (yyyy-MM-dd HH:mm:ss)",
         }
     }
+}
+
+/// Bytes of a value shown of a text, at most.
+const SHOWN_BYTES: usize = 80;
+
+/// A text for messages: its beginning, on one line.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]);
+    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.into_owned() }
+}
+
+/// Why a field that does not parse is bad; `option` says the encoding of its text.
+#[cold]
+pub(crate) fn unfit(name: &str, kind: &Kind, text: &[u8], option: &str) -> String {
+    let hint = match kind {
+        Kind::Text => format!("; if the text is in another encoding, say it by '{option}'"),
+        _ if text.contains(&0) => format!("; it has zero bytes: if the text is UTF-16, say so by '{option}'"),
+        _ => String::new(),
+    };
+    format!("column '{name}': '{}' is not a {}{hint}", shown(text), kind.expected())
 }
 
 /// A signed whole number that fills the text, blanks at the ends aside.
@@ -130,7 +150,7 @@ fn parse_bool(text: &[u8]) -> Option<bool> {
 }
 
 /// What the decoder says about one field of a column.
-pub(super) enum Field<'a> {
+pub(crate) enum Field<'a> {
     Null,
     Text(&'a [u8]),
 }
@@ -138,7 +158,7 @@ pub(super) enum Field<'a> {
 /// Builds the column of `rows` fields. `field(row)` gives the text; `bad(row)` is told of a field
 /// that does not parse (the row will be dropped, so any value may stand there). `ascii` says that
 /// all text is ASCII, so that UTF-8 need not be checked again.
-pub(super) fn build<'a>(kind: &Kind, rows: usize, ascii: bool, field: impl Fn(usize) -> Field<'a>, mut bad: impl FnMut(usize)) -> ArrayRef {
+pub(crate) fn build<'a>(kind: &Kind, rows: usize, ascii: bool, field: impl Fn(usize) -> Field<'a>, mut bad: impl FnMut(usize)) -> ArrayRef {
     fn array<T: ArrowPrimitiveType>((values, nulls): (Vec<T::Native>, Option<NullBuffer>)) -> PrimitiveArray<T> {
         PrimitiveArray::new(values.into(), nulls)
     }

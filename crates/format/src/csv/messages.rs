@@ -7,7 +7,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use tidemill_block::Block;
 
-use super::{CsvDecoder, CsvEncoder, CsvOptions};
+use super::{CsvDecoder, CsvEncoder, CsvOptions, ENCODING};
+use crate::encoding::{TextEncoding, lacks};
 use crate::message::{BYTES_MAX, MessageBuffer, MessageDecoder, MessageEncoder, Messages, Origins, too_many_bytes};
 use crate::{Decoder, FormatError};
 
@@ -15,6 +16,7 @@ use crate::{Decoder, FormatError};
 pub(crate) struct CsvMessages {
     decoder: CsvDecoder,
     schema: SchemaRef,
+    encoding: TextEncoding,
     /// Of the records, good and bad: their messages. `None` while each message is one.
     origins: Origins,
     /// Records so far since the decoder began, and at the last take.
@@ -32,6 +34,7 @@ impl CsvMessages {
         Ok(CsvMessages {
             decoder: CsvDecoder::new(options, physical, projection)?.without_header(),
             schema: Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>())),
+            encoding: options.encoding,
             origins: Origins::default(),
             records: 0,
             taken: 0,
@@ -41,14 +44,21 @@ impl CsvMessages {
     }
 
     fn read(&mut self, message: &[u8]) -> Result<usize, String> {
-        self.bytes += message.len() + 1;
+        let decoded;
+        let text = if self.encoding.is_utf8() {
+            message
+        } else {
+            decoded = self.encoding.decode(message, ENCODING).map_err(|e| e.to_string())?;
+            decoded.as_bytes()
+        };
+        self.bytes += text.len() + 1;
         if self.bytes > BYTES_MAX {
             return Err(too_many_bytes());
         }
-        if message.is_empty() {
+        if text.is_empty() {
             return Err("the message is empty".into());
         }
-        self.decoder.push_message(message).map_err(String::from)
+        self.decoder.push_message(text).map_err(String::from)
     }
 }
 
@@ -96,12 +106,43 @@ impl MessageDecoder for CsvMessages {
 }
 
 /// Writes each row as a message.
-pub(crate) struct CsvMessageEncoder(pub CsvEncoder);
+pub(crate) struct CsvMessageEncoder {
+    encoder: CsvEncoder,
+    encoding: TextEncoding,
+    /// Messages in UTF-8, on their way into another encoding.
+    texts: MessageBuffer,
+}
+
+impl CsvMessageEncoder {
+    /// # Errors
+    /// As [`CsvEncoder::new`].
+    pub fn new(options: &CsvOptions, schema: &SchemaRef) -> Result<Self, FormatError> {
+        Ok(CsvMessageEncoder { encoder: CsvEncoder::new(options, schema)?, encoding: options.encoding, texts: MessageBuffer::default() })
+    }
+
+    fn rows(&self, block: &Block, out: &mut MessageBuffer) {
+        let MessageBuffer { bytes, ends } = out;
+        self.encoder.rows(block, bytes, |bytes| ends.push(bytes.len()));
+    }
+}
 
 impl MessageEncoder for CsvMessageEncoder {
     fn encode(&mut self, block: &Block, out: &mut MessageBuffer) -> Result<(), FormatError> {
-        let MessageBuffer { bytes, ends } = out;
-        self.0.rows(block, bytes, |bytes| ends.push(bytes.len()));
+        if self.encoding.is_utf8() {
+            self.rows(block, out);
+            return Ok(());
+        }
+        let mut texts = std::mem::take(&mut self.texts);
+        texts.clear();
+        self.rows(block, &mut texts);
+        for message in texts.iter() {
+            out.bytes.extend_from_slice(self.encoding.mark());
+            let text =
+                std::str::from_utf8(message).map_err(|e| FormatError::data(format!("internal error: a message is not UTF-8: {e}")))?;
+            self.encoding.encode(text, &mut out.bytes).map_err(|character| lacks(character, self.encoding, ENCODING, block))?;
+            out.ends.push(out.bytes.len());
+        }
+        self.texts = texts;
         Ok(())
     }
 }

@@ -7,17 +7,23 @@
 mod count;
 mod decode;
 mod encode;
-mod field;
+pub(crate) mod field;
 mod index;
 mod messages;
 mod plain;
 
 pub use count::CsvCounter;
 pub use decode::CsvDecoder;
+pub(crate) use encode::Cell;
 pub use encode::CsvEncoder;
+pub(crate) use field::shown;
 pub(crate) use messages::{CsvMessageEncoder, CsvMessages};
 
+use crate::encoding::TextEncoding;
 use crate::{option_enum, options};
+
+/// The option that says the encoding.
+pub(crate) const ENCODING: &str = "csv.encoding";
 
 option_enum! {
     /// Whether a file begins with a line of column names.
@@ -42,7 +48,7 @@ options! {
         flink "csv.disable-quote-character" => disable_quote_character: bool = false;
         /// A character that takes the special meaning from the one behind it, inside quotes.
         flink "csv.escape-character" => escape_character: Option<char>;
-        /// Skips lines that begin with `#`.
+        /// Skips lines that begin with `#`, above a header line, too.
         flink "csv.allow-comments" => allow_comments: bool = false;
         /// Skips records that cannot be read, as `'on-error' = 'skip'` does; they are counted.
         flink "csv.ignore-parse-errors" => ignore_parse_errors: bool = false;
@@ -62,5 +68,8 @@ options! {
         /// Whether each file begins with a header line: `false`, `true` (the names are checked
         /// against the table's) or `skip`. Also writes one at the top of each part file.
         ours "csv.header" => header: Header = Header::No;
+        /// The encoding of the text: `UTF-8`, `UTF-16` (with a byte order mark), `UTF-16LE`, `windows-1252`, `Shift_JIS`, `GB18030` or
+        /// another of the WHATWG's labels. Bytes that are no text in it, and characters that it lacks, are errors.
+        ours "csv.encoding" => encoding: TextEncoding = TextEncoding::Utf8;
     }
 }

@@ -1,17 +1,15 @@
-//! The dialect and the columns of a CSV sample.
+//! The dialect and the columns of a CSV sample. Which character divides its fields is [`super::delimiter`]'s question.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
+use super::delimiter::{self, DELIMITERS};
 use super::{Candidates, unique_names};
 use crate::FormatError;
-
-/// Characters that may stand between fields, the likeliest first.
-const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
-/// How many records decide about the delimiter.
-const DIALECT_RECORDS: usize = 1000;
+use crate::csv::Header;
+use crate::options::OptionValue;
 
 /// How a CSV file is written, as far as a sample tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +20,8 @@ pub struct CsvSniff {
     pub header: bool,
     /// The character around fields that contain delimiters.
     pub quote: char,
+    /// Whether lines that begin with `#` are comments.
+    pub comments: bool,
 }
 
 /// The dialect and the columns of the file that `sample` is the beginning of; `complete` says that
@@ -34,7 +34,7 @@ pub fn infer_csv(sample: &[u8], complete: bool) -> Result<(CsvSniff, SchemaRef),
 }
 
 /// What is known of a CSV file before it is looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsvKnown {
     /// The character between fields.
     pub delimiter: Option<char>,
@@ -42,6 +42,31 @@ pub struct CsvKnown {
     pub header: Option<bool>,
     /// The character around fields that contain delimiters.
     pub quote: Option<char>,
+    /// No character has that meaning.
+    pub unquoted: bool,
+    /// The character that takes the special meaning from the one behind it, inside quotes.
+    pub escape: Option<char>,
+    /// Whether lines that begin with `#` are comments.
+    pub comments: Option<bool>,
+    /// The text that stands for NULL, whatever the column's type.
+    pub null: Option<String>,
+}
+
+impl CsvKnown {
+    /// With what a table's options say besides. A value that is none is passed over: whoever makes the table complains.
+    pub fn with_options(mut self, options: &BTreeMap<String, String>) -> Self {
+        fn of<T: OptionValue>(options: &BTreeMap<String, String>, name: &str) -> Option<T> {
+            T::parse(options.get(name)?).ok()
+        }
+        self.delimiter = self.delimiter.or(of(options, "csv.field-delimiter"));
+        self.quote = self.quote.or(of(options, "csv.quote-character"));
+        self.unquoted |= of(options, "csv.disable-quote-character").unwrap_or(false);
+        self.escape = self.escape.or(of(options, "csv.escape-character"));
+        self.comments = self.comments.or(of(options, "csv.allow-comments"));
+        self.null = self.null.or(of(options, "csv.null-literal"));
+        self.header = self.header.or(of(options, "csv.header").map(|header: Header| header != Header::No));
+        self
+    }
 }
 
 /// As [`infer_csv`], where some of it is known.
@@ -55,42 +80,100 @@ pub fn infer_csv_as(sample: &[u8], complete: bool, known: &CsvKnown) -> Result<(
         None => Ok(None),
     };
     let sample = sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample);
-    if sample.contains(&0) {
-        return Err(FormatError::data("this is not CSV: it contains zero bytes; is it compressed, or in UTF-16?"));
+    if let Some(at) = memchr::memchr(0, sample) {
+        return Err(FormatError::data(format!(
+            "this is not CSV: byte {at} is zero; is it compressed, or is it UTF-16 ('csv.encoding' = 'UTF-16LE')?"
+        )));
     }
     let quote = byte(known.quote, "quote")?.unwrap_or_else(|| sniff_quote(sample));
-    let delimiter = byte(known.delimiter, "delimiter")?.unwrap_or_else(|| sniff_delimiter(sample, quote, complete));
-    let records: Vec<_> = Records { rest: sample, delimiter, quote, complete }.collect();
+    let escape = byte(known.escape, "escape character")?;
+    let dialect = Dialect { delimiter: b',', quote: (!known.unquoted).then_some(quote), escape, comments: false };
+    let hashes = known.comments != Some(false) && sample.split(|b| *b == b'\n').any(|line| line.first() == Some(&b'#'));
+    // Until it is known whether they are comments, lines with # have no say about the delimiter.
+    let apart = Dialect { comments: hashes, ..dialect };
+    let delimiter = match byte(known.delimiter, "delimiter")? {
+        Some(delimiter) => delimiter,
+        None => delimiter::sniff(sample, complete, apart),
+    };
+    let comments = known.comments.unwrap_or_else(|| hashes && are_comments(sample, complete, Dialect { delimiter, ..dialect }));
+    let records: Vec<_> = Records::new(sample, complete, Dialect { delimiter, comments, ..dialect }).collect();
     if records.is_empty() {
         return Err(FormatError::data(if sample.trim_ascii().is_empty() {
-            "cannot tell the columns of an empty file; declare them with CREATE TABLE"
+            "cannot tell the columns of an empty file; declare them with CREATE TABLE".to_string()
+        } else if in_quotes(sample, Dialect { delimiter, comments, ..dialect }) {
+            format!("cannot tell the columns: a quote ({}) is opened in the first line and not closed in all of the sample", quote as char)
         } else {
-            "cannot tell the columns: the sample does not hold one whole line"
+            "cannot tell the columns: the sample does not hold one whole line".to_string()
         }));
     }
     let columns = records[1..].iter().map(Vec::len).max().unwrap_or(0).max(records[0].len());
-    let header = known.header.unwrap_or_else(|| has_header(&records, columns));
-    let types = types(&records[header as usize..], columns);
+    let null = known.null.as_deref().map(str::as_bytes);
+    let header = known.header.unwrap_or_else(|| has_header(&records, columns, null));
+    let types = types(&records[header as usize..], columns, null);
     let names = (0..columns).map(|i| match records[0].get(i) {
-        Some(cell) if header => String::from_utf8_lossy(&cell.text).trim().to_string(),
-        _ => format!("column{i}"),
+        Some(cell) if header => match std::str::from_utf8(&cell.text) {
+            Ok(name) => Ok(name.trim().to_string()),
+            Err(_) => Err(FormatError::data(format!(
+                "the header line is not UTF-8 ('{}'); say in which encoding the file is, such as 'csv.encoding' = 'windows-1252'",
+                String::from_utf8_lossy(&cell.text)
+            ))),
+        },
+        _ => Ok(format!("column{i}")),
     });
+    let names = names.collect::<Result<Vec<_>, FormatError>>()?;
     let fields: Vec<Field> = unique_names(names).into_iter().zip(types).map(|(name, t)| Field::new(name, t.data_type(), true)).collect();
-    Ok((CsvSniff { delimiter: delimiter as char, header, quote: quote as char }, Arc::new(Schema::new(fields))))
+    Ok((CsvSniff { delimiter: delimiter as char, header, quote: quote as char, comments }, Arc::new(Schema::new(fields))))
+}
+
+/// How fields are told apart.
+#[derive(Clone, Copy)]
+pub(super) struct Dialect {
+    pub delimiter: u8,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+    /// Whether lines that begin with `#` are left out.
+    pub comments: bool,
+}
+
+/// Whether the sample's first line begins a quoted field that does not end in it.
+fn in_quotes(sample: &[u8], dialect: Dialect) -> bool {
+    let line = sample.trim_ascii_start().split(|b| *b == b'\n').next().unwrap_or_default();
+    dialect.quote.is_some_and(|quote| line.contains(&quote)) && Records::new(line, true, dialect).next().is_none()
+}
+
+/// Whether lines that begin with `#` are comments: some are unlike the records, or go on as prose does. A header line such as
+/// `#id,name` is none.
+fn are_comments(sample: &[u8], complete: bool, dialect: Dialect) -> bool {
+    let (hashes, others): (Vec<_>, Vec<_>) = Records::new(sample, complete, dialect).partition(|record| record[0].is_hash());
+    let Some(width) = delimiter::usual_width(&others) else { return false };
+    let prose = |cell: &Cell| matches!(cell.text.get(1), None | Some(b' ' | b'\t' | b'#' | b'!' | b'-' | b'='));
+    hashes.iter().any(|record| record.len() != width || prose(&record[0]))
 }
 
 /// One field of a record.
-struct Cell {
-    text: Vec<u8>,
-    quoted: bool,
+pub(super) struct Cell {
+    pub text: Vec<u8>,
+    pub quoted: bool,
+}
+
+impl Cell {
+    fn is_hash(&self) -> bool {
+        !self.quoted && self.text.first() == Some(&b'#')
+    }
 }
 
 /// The records of a sample; a last one that may be cut is left out, blank lines too.
-struct Records<'a> {
+pub(super) struct Records<'a> {
     rest: &'a [u8],
-    delimiter: u8,
-    quote: u8,
+    dialect: Dialect,
     complete: bool,
+}
+
+impl<'a> Records<'a> {
+    /// Those of the text `sample`, which is `complete` or may be cut.
+    pub fn new(sample: &'a [u8], complete: bool, dialect: Dialect) -> Self {
+        Records { rest: sample, dialect, complete }
+    }
 }
 
 impl Iterator for Records<'_> {
@@ -108,7 +191,7 @@ impl Iterator for Records<'_> {
                 let (cell, next) = self.cell(at)?;
                 cells.push(cell);
                 match self.rest.get(next) {
-                    Some(b) if *b == self.delimiter => at = next + 1,
+                    Some(b) if *b == self.dialect.delimiter => at = next + 1,
                     Some(_) => {
                         self.rest = &self.rest[next..];
                         break;
@@ -123,7 +206,8 @@ impl Iterator for Records<'_> {
                     }
                 }
             }
-            if cells.len() > 1 || !cells[0].text.trim_ascii().is_empty() {
+            let comment = self.dialect.comments && cells[0].is_hash();
+            if !comment && (cells.len() > 1 || !cells[0].text.trim_ascii().is_empty()) {
                 return Some(cells);
             }
         }
@@ -133,19 +217,24 @@ impl Iterator for Records<'_> {
 impl Records<'_> {
     /// The field at `at` and where its delimiter or line end stands; `None` if a quote is not closed.
     fn cell(&mut self, at: usize) -> Option<(Cell, usize)> {
-        let ends = |b: &u8| *b == self.delimiter || *b == b'\n' || *b == b'\r';
-        if self.rest.get(at) != Some(&self.quote) {
+        let Dialect { delimiter, quote, escape, .. } = self.dialect;
+        let ends = |b: &u8| *b == delimiter || *b == b'\n' || *b == b'\r';
+        let Some(quote) = self.rest.get(at).copied().filter(|b| Some(*b) == quote) else {
             let end = self.rest[at..].iter().position(ends).map_or(self.rest.len(), |n| at + n);
             return Some((Cell { text: self.rest[at..end].to_vec(), quoted: false }, end));
-        }
+        };
         let (mut text, mut i) = (Vec::new(), at + 1);
         loop {
             match (self.rest.get(i), self.rest.get(i + 1)) {
-                (Some(q), Some(r)) if *q == self.quote && *r == self.quote => {
+                (Some(e), Some(b)) if Some(*e) == escape && *e != quote => {
+                    text.push(*b);
+                    i += 2;
+                }
+                (Some(q), Some(r)) if *q == quote && *r == quote => {
                     text.push(*q);
                     i += 2;
                 }
-                (Some(q), _) if *q == self.quote => break,
+                (Some(q), _) if *q == quote => break,
                 (Some(b), _) => {
                     text.push(*b);
                     i += 1;
@@ -175,36 +264,12 @@ fn sniff_quote(sample: &[u8]) -> u8 {
     if count(b'"') == 0 && count(b'\'') > 0 { b'\'' } else { b'"' }
 }
 
-/// The delimiter that divides most lines into the same number of fields, above one; a comma if none
-/// divides anything.
-fn sniff_delimiter(sample: &[u8], quote: u8, complete: bool) -> u8 {
-    let mut best = (b',', 0.0, 1);
-    for delimiter in DELIMITERS {
-        let mut widths = Vec::new();
-        for cells in (Records { rest: sample, delimiter, quote, complete }).take(DIALECT_RECORDS) {
-            widths.push(cells.len());
-        }
-        widths.sort_unstable();
-        let Some((share, width)) =
-            widths.chunk_by(|a, b| a == b).map(|c| (c.len() as f64 / widths.len() as f64, c[0])).max_by(|a, b| a.0.total_cmp(&b.0))
-        else {
-            continue;
-        };
-        // A little disorder does not outweigh that the others divide into fewer fields.
-        let better = share > best.1 + 0.1 || (share > best.1 - 0.1 && width > best.2);
-        if width > 1 && (best.2 == 1 || better) {
-            best = (delimiter, share, width);
-        }
-    }
-    best.0
-}
-
-fn types(records: &[Vec<Cell>], columns: usize) -> Vec<Candidates> {
+fn types(records: &[Vec<Cell>], columns: usize, null: Option<&[u8]>) -> Vec<Candidates> {
     let mut types = vec![Candidates::NEW; columns];
     for record in records {
         for (cell, candidates) in record.iter().zip(&mut types) {
             let text = cell.text.trim_ascii();
-            if !text.is_empty() {
+            if !text.is_empty() && Some(text) != null {
                 candidates.see(text);
             }
         }
@@ -215,11 +280,12 @@ fn types(records: &[Vec<Cell>], columns: usize) -> Vec<Candidates> {
 /// Whether the first record names the columns: more of its fields contradict the types of the
 /// records below than agree with them; or, where all is text, they look like names and occur
 /// nowhere below.
-fn has_header(records: &[Vec<Cell>], columns: usize) -> bool {
+fn has_header(records: &[Vec<Cell>], columns: usize, null: Option<&[u8]>) -> bool {
     let (first, below) = (&records[0], &records[1..]);
     let names = first.iter().map(|c| c.text.trim_ascii());
     let mut distinct = HashSet::new();
     let named = names.clone().all(|n| {
+        let n = n.strip_prefix(b"#").unwrap_or(n);
         n.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_' || *b >= 0x80)
             && n.len() <= 64
             && distinct.insert(n.to_ascii_lowercase())
@@ -230,7 +296,7 @@ fn has_header(records: &[Vec<Cell>], columns: usize) -> bool {
         return named && first.len() > 1 && any.data_type() == DataType::Utf8;
     }
     let (mut agree, mut contradict) = (0, 0);
-    for (cell, mut both) in first.iter().map(|c| c.text.trim_ascii()).zip(types(below, columns)) {
+    for (cell, mut both) in first.iter().map(|c| c.text.trim_ascii()).zip(types(below, columns, null)) {
         if cell.is_empty() || both.data_type() == DataType::Utf8 {
             continue;
         }
@@ -245,48 +311,4 @@ fn has_header(records: &[Vec<Cell>], columns: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::type_name;
-
-    /// `delimiter quote header | name TYPE, …`
-    #[track_caller]
-    fn check(sample: &str, expect: &str) {
-        let (sniff, schema) = infer_csv(sample.as_bytes(), true).unwrap();
-        let columns: Vec<_> = schema.fields().iter().map(|f| format!("{} {}", f.name(), type_name(f.data_type()))).collect();
-        let header = if sniff.header { "header" } else { "none" };
-        assert_eq!(format!("{} {} {header} | {}", sniff.delimiter.escape_default(), sniff.quote, columns.join(", ")), expect, "{sample:?}");
-    }
-
-    #[test]
-    fn dialects_headers_and_types() {
-        check("id,name,at\n1,ann,2024-01-01\n2,bob,2024-01-02\n", ", \" header | id BIGINT, name STRING, at DATE");
-        check("1;2,5;x\n2;3,5;y\n", "; \" none | column0 BIGINT, column1 STRING, column2 STRING");
-        check("a\tb\r\n1.5\ttrue\r\n2\tfalse\r\n", "\\t \" header | a DOUBLE, b BOOLEAN");
-        check("t|v\n2024-01-01 00:00:00|1\n2024-01-01 00:00:01.5|\n", "| \" header | t TIMESTAMP(6), v BIGINT");
-        check("1,2,3\n4,5,6\n", ", \" none | column0 BIGINT, column1 BIGINT, column2 BIGINT");
-        check("city,country\nBerlin,DE\nParis,FR\n", ", \" header | city STRING, country STRING");
-        check("x,y\nx,z\n", ", \" none | column0 STRING, column1 STRING");
-        check("n\n1\n2\n", ", \" header | n BIGINT");
-        check("a,b,c", ", \" header | a STRING, b STRING, c STRING");
-        check("1,b", ", \" none | column0 BIGINT, column1 STRING");
-        check("a,a,,a\n1,2,3,4\n", ", \" header | a BIGINT, a_1 BIGINT, column2 BIGINT, a_2 BIGINT");
-    }
-
-    #[test]
-    fn quotes_hide_delimiters_and_line_ends() {
-        check("k,v\n1,\"a;b;c;d\"\n2,\"x\n;y;z;\"\"q\"\"\"\n", ", \" header | k BIGINT, v STRING");
-        check("'k','v'\n'1','a,b'\n'2','c,d'\n", ", ' header | k BIGINT, v STRING");
-        check("k,v\n1,it's\n2,o'clock\n", ", \" header | k BIGINT, v STRING");
-    }
-
-    #[test]
-    fn a_cut_last_line_does_not_count() {
-        let (_, schema) = infer_csv(b"a,b\n1,2\n3,abc", false).unwrap();
-        assert_eq!(schema.field(1).data_type(), &DataType::Int64);
-        let (_, schema) = infer_csv(b"a,b\n1,2\n3,\"abc\nd", false).unwrap();
-        assert_eq!(schema.field(1).data_type(), &DataType::Int64);
-        assert!(infer_csv(b"a,b", false).unwrap_err().to_string().contains("one whole line"));
-        assert!(infer_csv(b"\n \n", true).unwrap_err().to_string().contains("empty file"));
-    }
-}
+mod tests;

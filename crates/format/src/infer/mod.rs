@@ -1,13 +1,18 @@
-//! Schemas from samples: what the columns of a CSV or JSON lines file are, for queries that name a
-//! file without declaring a table.
+//! Schemas from samples: what the columns of a CSV, fixed-width or JSON lines file are, for queries that name a
+//! file without declaring a table. How CSV is written (delimiter, quote, header, comments) is found in [`csv`].
 //!
 //! A type is chosen that holds every value of the sample: BOOLEAN, BIGINT, DOUBLE, DATE,
 //! TIMESTAMP(6), else STRING. What lives here reads samples only; nothing here decodes data.
 
 mod csv;
+mod delimiter;
+mod encoding;
+mod fixed;
 mod json;
 
 pub use csv::{CsvKnown, CsvSniff, infer_csv, infer_csv_as};
+pub use encoding::sample_text;
+pub use fixed::infer_fixed;
 pub use json::infer_json;
 
 use std::collections::HashSet;
@@ -109,7 +114,7 @@ impl Number {
 
 /// The names as they are, but an empty one becomes `columnN` and one that was there before gets a
 /// number behind it: `a`, `a_1`, `a_2`.
-fn unique_names(names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn unique_names(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let names: Vec<String> = names.into_iter().enumerate().map(|(i, n)| if n.is_empty() { format!("column{i}") } else { n }).collect();
     let mut given: HashSet<String> = names.iter().cloned().collect();
     let mut seen = HashSet::new();

@@ -14,24 +14,55 @@ use arrow::datatypes::{
 use tidemill_block::Block;
 
 use super::{BYTES_MAX, MessageBuffer, MessageDecoder, MessageEncoder, Messages, Origins, too_many_bytes};
+use crate::encoding::TextEncoding;
+use crate::options::OptionValue;
 use crate::types::type_name;
 use crate::{FormatError, option_enum, options};
 
-option_enum! {
-    /// How a text is bytes.
-    pub enum Charset {
-        /// UTF-8.
-        Utf8 = "UTF-8",
-        /// ASCII; other bytes are a bad message.
-        Ascii = "US-ASCII",
-        /// Latin 1: each byte is the character of that code.
-        Latin1 = "ISO-8859-1",
-        /// UTF-16, most significant byte first unless a byte order mark says otherwise.
-        Utf16 = "UTF-16",
-        /// UTF-16, most significant byte first.
-        Utf16Be = "UTF-16BE",
-        /// UTF-16, least significant byte first.
-        Utf16Le = "UTF-16LE",
+/// How a text is bytes: as Java has it where Flink's documentation names a charset, as the web has it otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charset {
+    /// UTF-8.
+    Utf8,
+    /// ASCII; other bytes are a bad message.
+    Ascii,
+    /// Latin 1: each byte is the character of that code.
+    Latin1,
+    /// UTF-16, most significant byte first unless a byte order mark says otherwise.
+    Utf16,
+    /// UTF-16, most significant byte first.
+    Utf16Be,
+    /// UTF-16, least significant byte first.
+    Utf16Le,
+    /// Any other.
+    Other(TextEncoding),
+}
+
+/// Java's charsets.
+const CHARSETS: [(&str, Charset); 6] = [
+    ("UTF-8", Charset::Utf8),
+    ("US-ASCII", Charset::Ascii),
+    ("ISO-8859-1", Charset::Latin1),
+    ("UTF-16", Charset::Utf16),
+    ("UTF-16BE", Charset::Utf16Be),
+    ("UTF-16LE", Charset::Utf16Le),
+];
+
+impl OptionValue for Charset {
+    const KIND: &'static str = TextEncoding::KIND;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match CHARSETS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text.trim())) {
+            Some((_, charset)) => Ok(*charset),
+            None => TextEncoding::parse(text).map(|encoding| if encoding.is_utf8() { Charset::Utf8 } else { Charset::Other(encoding) }),
+        }
+    }
+
+    fn show(&self) -> Option<String> {
+        match self {
+            Charset::Other(encoding) => encoding.show(),
+            own => CHARSETS.iter().find(|(_, charset)| charset == own).map(|(name, _)| name.to_string()),
+        }
     }
 }
 
@@ -48,7 +79,8 @@ option_enum! {
 options! {
     /// Options of the `raw` format.
     pub struct RawFormatOptions {
-        /// How the text of a STRING column is bytes.
+        /// The encoding of the text of a STRING column: `UTF-8`, `US-ASCII`, `ISO-8859-1`, `UTF-16` (most significant byte first
+        /// unless a byte order mark says otherwise), `UTF-16BE`, `UTF-16LE`, as in Java, or any that `csv.encoding` knows.
         flink "raw.charset" => charset: Charset = Charset::Utf8;
         /// The order of the bytes of numbers.
         flink "raw.endianness" => endianness: Endianness = Endianness::Big;
@@ -203,6 +235,11 @@ fn push_text(bytes: &[u8], charset: Charset, out: &mut Vec<u8>) -> Result<(), St
         Charset::Utf16 if bytes.starts_with(&[0xFF, 0xFE]) => false,
         Charset::Utf16 | Charset::Utf16Be => true,
         Charset::Utf16Le => false,
+        Charset::Other(encoding) => {
+            let text = encoding.decode(bytes, "raw.charset").map_err(|e| e.to_string())?;
+            out.extend_from_slice(text.as_bytes());
+            return Ok(());
+        }
     };
     let marked = charset == Charset::Utf16 && (bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]));
     let unmarked = if marked { &bytes[2..] } else { bytes };
@@ -281,7 +318,7 @@ impl RawMessages {
             self.nulls.append_null();
             return Ok(());
         };
-        // A character of Latin 1 or UTF-16 may grow.
+        // A character of Latin 1 or UTF-16 may grow; in other encodings a byte may become three, which offsets still hold.
         self.bytes += message.len() * 2;
         if self.bytes > BYTES_MAX {
             return Err(too_many_bytes());
@@ -364,6 +401,10 @@ impl RawEncoder {
                 }
                 Charset::Utf16Be => text.encode_utf16().for_each(|unit| out.bytes.extend_from_slice(&unit.to_be_bytes())),
                 Charset::Utf16Le => text.encode_utf16().for_each(|unit| out.bytes.extend_from_slice(&unit.to_le_bytes())),
+                Charset::Other(encoding) => {
+                    out.bytes.extend_from_slice(encoding.mark());
+                    encoding.encode(text, &mut out.bytes).map_err(|_| cannot(encoding.name()))?;
+                }
             }
             out.ends.push(out.bytes.len());
         }

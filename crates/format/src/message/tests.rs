@@ -127,6 +127,22 @@ fn csv_messages() {
 }
 
 #[test]
+fn messages_in_other_encodings() {
+    let csv = format("csv", &[("csv.encoding", "shift_jis")]);
+    let messages: [Option<&[u8]>; 3] = [Some(b"\x93\xfa,1"), Some(b"\x93"), Some(b"a,2")];
+    check(&csv, &schema(), &messages, "+I 日 1\n+I a 2", &[0, 2], &[(1, "byte 0 of the text is not Shift_JIS")]);
+    let block = text::parse(&schema(), "+I 日本 1\n+I a 2\n");
+    for encoding in ["shift_jis", "utf-16", "gb18030"] {
+        check_back(&format("csv", &[("csv.encoding", encoding)]), &block);
+        check_back(&format("raw", &[("raw.charset", encoding)]), &text::parse(&one(DataType::Utf8), "+I 日本\n+I a\n"));
+    }
+    check(&format("raw", &[("raw.charset", "windows-1251")]), &one(DataType::Utf8), &[Some(b"\xc6")], "+I Ж", &[0], &[]);
+    let latin = format("csv", &[("csv.encoding", "latin1")]);
+    let error = latin.encoder(&schema()).unwrap().encode(&block, &mut MessageBuffer::default()).unwrap_err().to_string();
+    assert!(error.starts_with("column 'k': '日本' has the character '日', which windows-1252 lacks"), "{error}");
+}
+
+#[test]
 fn raw_messages() {
     let raw = format("raw", &[]);
     let texts = one(DataType::Utf8);

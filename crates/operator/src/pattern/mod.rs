@@ -169,7 +169,11 @@ impl PatternMatch {
         self.arrival_ns = self.arrival_ns.max(block.arrival_ns);
         self.built.emitter.arrival_ns = self.arrival_ns;
         self.masks.compute(block, &mut self.scratch.masks)?;
-        if self.built.every_row { self.process_all(block)? } else { self.process_some(block)? }
+        if self.built.every_row {
+            self.process_all(block)?
+        } else {
+            self.process_some(block)?
+        }
         self.settle();
         Ok(())
     }

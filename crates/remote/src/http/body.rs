@@ -61,7 +61,8 @@ pub fn accepted(format: &Format) -> &'static str {
         Format::Text(TextFormat::Json(_) | TextFormat::Changes(_)) => {
             "application/json, application/x-ndjson or application/vnd.apache.arrow.stream"
         }
-        Format::Arrow => "application/vnd.apache.arrow.stream",
+        // Fixed-width text is refused where the table is made.
+        Format::Text(TextFormat::Fixed(_)) | Format::Arrow => "application/vnd.apache.arrow.stream",
     }
 }
 

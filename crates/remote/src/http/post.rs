@@ -64,6 +64,7 @@ impl Post {
         headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(match format {
             Format::Text(TextFormat::Json(_) | TextFormat::Changes(_)) => "application/x-ndjson",
             Format::Text(TextFormat::Csv(_)) => "text/csv",
+            Format::Text(TextFormat::Fixed(_)) => "text/plain",
             Format::Arrow => "application/vnd.apache.arrow.stream",
         }));
         let mut config = Agent::config_builder()

@@ -22,6 +22,8 @@ fn names_and_options() {
     check("out", &[("format", "PARQUET"), ("compression", "ZSTD")], false, &[("format", "parquet"), ("parquet.compression", "zstd")]);
     check("a.json", &[("partition_by", "k,l")], false, &[("sink.partition-by", "k,l"), ("format", "json")]);
     check("a.parquet/", &[], false, &[("format", "parquet")]);
+    check("out", &[("format", "orc"), ("compression", "ZSTD")], false, &[("format", "orc"), ("orc.compress", "zstd")]);
+    check("a.xlsx", &[("header", "false")], true, &[("format", "xlsx"), ("xlsx.header", "false")]);
     check("a.avro", &[("compression", "none"), ("sink.part-prefix", "x")], true, &[("avro.codec", "null"), ("sink.part-prefix", "x")]);
     assert!(options("a.csv", &[("overwrite", "true")]).unwrap().overwrite);
     assert!(options("a.csv", &[("overwrite", "x")]).unwrap_err().contains("option overwrite = 'x'"));

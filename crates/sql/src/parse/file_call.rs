@@ -21,6 +21,9 @@ const FUNCTIONS: &[(&str, Option<&str>)] = &[
     ("READ_PARQUET", Some("parquet")),
     ("PARQUET_SCAN", Some("parquet")),
     ("READ_AVRO", Some("avro")),
+    ("READ_ARROW", Some("arrow")),
+    ("READ_ORC", Some("orc")),
+    ("READ_XLSX", Some("xlsx")),
     ("READ_FILES", None),
 ];
 

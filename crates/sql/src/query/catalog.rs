@@ -172,9 +172,10 @@ pub(crate) fn strip_defaults<'a>(parts: &[&'a str]) -> Option<&'a str> {
 
 /// Whether a name that is no table looks like a file.
 pub(crate) fn looks_like_file(name: &str) -> bool {
+    const TEXT: [&str; 8] = [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".zst", ".zip"];
+    const COLUMNS: [&str; 8] = [".parquet", ".avro", ".orc", ".xlsx", ".arrow", ".arrows", ".feather", ".ipc"];
     let lower = name.to_ascii_lowercase();
-    name.contains('/')
-        || [".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".avro", ".gz", ".zst", ".zip"].iter().any(|end| lower.ends_with(end))
+    name.contains('/') || TEXT.iter().chain(&COLUMNS).any(|end| lower.ends_with(end))
 }
 
 /// The files of one statement: each is looked at once.

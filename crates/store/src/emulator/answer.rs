@@ -123,6 +123,12 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     if let Some(Fault::Status(status)) = fault {
         return refused(status, if status == 503 { "SlowDown" } else { "Planned" });
     }
+    if fault == Some(Fault::Touched) {
+        let mut contents = lock(&shared.contents);
+        if let Some(stored) = contents.get(&asked.name).cloned() {
+            contents.put(asked.name.clone(), stored.pieces);
+        }
+    }
     let response = match asked.method.as_str() {
         "GET" | "HEAD" if !asked.name.contains('/') => listing(&shared, &asked),
         "GET" | "HEAD" => reading(&shared, &asked, fault),

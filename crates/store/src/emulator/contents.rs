@@ -91,6 +91,11 @@ impl Contents {
         self.uploads.len()
     }
 
+    /// The parts of uploads that are not over.
+    pub fn parts(&self) -> usize {
+        self.uploads.values().map(|upload| upload.parts.len()).sum()
+    }
+
     pub fn begin(&mut self, name: String) -> String {
         let id = format!("upload-{}", self.next());
         self.uploads.insert(id.clone(), Upload { name, parts: BTreeMap::new() });

@@ -51,6 +51,8 @@ pub enum Fault {
     CutAfter(u64),
     /// It was done, and the answer is lost: status 503.
     Forgotten,
+    /// Somebody else writes the object anew, with the same bytes, just before this is answered.
+    Touched,
 }
 
 /// A fault that waits for its request.
@@ -146,9 +148,19 @@ impl Emulator {
         lock(&self.shared.contents).uploads()
     }
 
+    /// How many parts those hold: what costs money. An upload without parts costs none.
+    pub fn parts(&self) -> usize {
+        lock(&self.shared.contents).parts()
+    }
+
     /// Lets the next `times` requests of this method go wrong whose bucket, key and query contain `target`.
     pub fn fail(&self, method: &str, target: &str, fault: Fault, times: usize) {
         lock(&self.shared.faults).push(Planned { method: method.to_string(), key: target.to_string(), fault, times });
+    }
+
+    /// Forgets the faults that have not happened yet.
+    pub fn forgive(&self) {
+        lock(&self.shared.faults).clear();
     }
 
     /// The requests so far: method, bucket, key and query, and the range asked for.

@@ -1,6 +1,7 @@
-//! What a copy remembers of itself while it is under way, in a directory beside its target: the finished parts, and
-//! the manifest that says which those are. The target appears when all is done, by one renaming, so that a copy that
-//! is killed leaves a target that is absent (or what was there before), or whole.
+//! What a copy to a disk remembers of itself while it is under way, in a directory beside its target: the finished parts,
+//! and the manifest that says which those are (copies into buckets have the same one, see [`super::bucket`]). The target
+//! appears when all is done, by one renaming, so that a copy that is killed leaves a target that is absent (or what was
+//! there before), or whole.
 //!
 //! ```text
 //! out/                          the target, at the end
@@ -15,22 +16,27 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tidemill_connect::filesystem::rename::{exchange, rename_new, sync_directory};
+use tidemill_store::{Object, Pending, SIZE_UNKNOWN};
 
 /// Raised when an older version could not read the manifest any more.
 const VERSION: u32 = 1;
 
 /// A file that is copied, as it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The file, or a member of an archive.
     pub path: String,
-    /// Its length, or its share of the archive's; 0 if it is not known (behind a network).
+    /// Its length, or its share of the archive's; 0 if it is not known (some web servers).
     pub bytes: u64,
     /// When it was changed last, ns since 1970; 0 if it is not known.
     pub modified_ns: i64,
+    /// The version of an object (its ETag).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 impl Source {
@@ -43,8 +49,19 @@ impl Source {
                 path: path.to_string(),
                 bytes: meta.len(),
                 modified_ns: meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec()),
+                version: None,
             },
-            Err(_) => Source { path: path.to_string(), bytes: 0, modified_ns: 0 },
+            Err(_) => Source { path: path.to_string(), ..Source::default() },
+        }
+    }
+
+    /// An object, or a member of it.
+    pub fn of_object(path: &str, object: &Object) -> Self {
+        Source {
+            path: path.to_string(),
+            bytes: if object.size == SIZE_UNKNOWN { 0 } else { object.size },
+            modified_ns: object.modified_ms.saturating_mul(1_000_000),
+            version: object.etag.clone(),
         }
     }
 }
@@ -60,6 +77,9 @@ pub struct Done {
     pub compared: bool,
     /// The files, relative to the directory of parts, with their lengths.
     pub outputs: Vec<(String, u64)>,
+    /// In a bucket: the uploads that become those files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uploads: Vec<Pending>,
 }
 
 /// A part of the copy: some files in, some out.
@@ -79,21 +99,48 @@ pub struct Manifest {
     version: u32,
     /// What is copied and how, as text: another command is another copy.
     pub what: String,
+    /// Names the copy, and no other: in the names of objects and the marks of uploads.
+    #[serde(default)]
+    pub token: String,
     /// The tasks, in the order of their files.
     pub tasks: Vec<Task>,
-    /// All is done, and this file or directory (device, inode) is put into the target's place.
-    moving: Option<(u64, u64)>,
+    /// All is done, and this file or directory (device, inode) is put into the target's place; zeros in a bucket.
+    pub moving: Option<(u64, u64)>,
 }
 
 impl Manifest {
     /// A manifest of tasks that are still to be done.
     pub fn new(what: String, sources: Vec<Vec<Source>>) -> Self {
         let tasks = sources.into_iter().enumerate().map(|(i, sources)| Task { number: i + 1, sources, done: None }).collect();
-        Manifest { version: VERSION, what, tasks, moving: None }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
+        // In the order of their beginnings; processes of one machine differ by their number.
+        let token = format!("{now:x}-{:x}", std::process::id());
+        Manifest { version: VERSION, what, token, tasks, moving: None }
+    }
+
+    /// The manifest that was kept in `place`.
+    ///
+    /// # Errors
+    /// It is none, or that of another version.
+    pub fn parse(text: &[u8], place: &str) -> Result<Self, String> {
+        match serde_json::from_slice::<Manifest>(text) {
+            Ok(manifest) if manifest.version == VERSION => Ok(manifest),
+            Ok(_) => Err(format!("'{place}' is of another version of tidemill; --overwrite begins anew")),
+            Err(e) => Err(format!("'{place}' is no manifest of a copy: {e}; --overwrite begins anew")),
+        }
+    }
+
+    /// As [`Manifest::parse`] reads it.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn text(&self, place: &str) -> Result<Vec<u8>, String> {
+        serde_json::to_vec(self).map_err(|e| format!("writing '{place}': {e}"))
     }
 
     /// Takes over what an earlier run has done of the same tasks: those that read the same files, unchanged since.
     pub fn take_over(&mut self, earlier: &Manifest) {
+        self.token.clone_from(&earlier.token);
         let mut next = earlier.tasks.iter().map(|t| t.number).max().unwrap_or(0) + 1;
         for task in &mut self.tasks {
             match earlier.tasks.iter().find(|known| known.sources == task.sources) {
@@ -175,11 +222,7 @@ impl Staging {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(failed("reading", &path))?,
         };
-        match serde_json::from_slice::<Manifest>(&text) {
-            Ok(manifest) if manifest.version == VERSION => Ok(Some(manifest)),
-            Ok(_) => Err(format!("'{}' is of another version of tidemill; --overwrite begins anew", path.display())),
-            Err(e) => Err(format!("'{}' is no manifest of a copy: {e}; --overwrite begins anew", path.display())),
-        }
+        Manifest::parse(&text, &path.to_string_lossy()).map(Some)
     }
 
     /// Whether an earlier run had put everything into the target's place, and only did not come to tidy up.
@@ -194,7 +237,7 @@ impl Staging {
     /// The disk.
     pub fn save(&self, manifest: &Manifest) -> Result<(), String> {
         let (path, fresh) = (self.directory.join("manifest.json"), self.directory.join("manifest.json.new"));
-        let text = serde_json::to_vec(manifest).map_err(|e| format!("writing '{}': {e}", path.display()))?;
+        let text = manifest.text(&path.to_string_lossy())?;
         let write = || {
             let mut file = File::create(&fresh)?;
             file.write_all(&text)?;
@@ -325,11 +368,11 @@ mod tests {
     }
 
     fn source(path: &str) -> Source {
-        Source { path: path.into(), bytes: 1, modified_ns: 2 }
+        Source { path: path.into(), bytes: 1, modified_ns: 2, version: None }
     }
 
     fn done(name: &str) -> Done {
-        Done { rows: 1, checksum: "0".repeat(32), compared: true, outputs: vec![(name.into(), 4)] }
+        Done { rows: 1, checksum: "0".repeat(32), compared: true, outputs: vec![(name.into(), 4)], uploads: Vec::new() }
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! `tidemill copy FROM… TO`: files converted, filtered, divided, put together or just copied.
 //!
 //! [`plan`] finds out what is to be done, [`pool`] does tasks side by side, each of them by [`task`] on the batch
-//! executor; [`manifest`] makes the target appear at once and lets a killed copy go on; [`checksum`] compares;
-//! [`progress`] shows. Formats, compression and part files are the `filesystem` connector's.
+//! executor; [`stage`] makes the target appear at once and lets a killed copy go on, on disks by [`manifest`], in buckets by
+//! [`bucket`] (with [`mirror`]); [`checksum`] compares; [`progress`] shows. Formats, compression and part files are the
+//! `filesystem` connector's.
 
+mod bucket;
 mod checksum;
 mod manifest;
+mod mirror;
 mod plan;
 mod pool;
 mod progress;
+mod stage;
 mod task;
 
 use std::io::Write;
@@ -19,10 +23,11 @@ use std::time::Instant;
 use tidemill_runtime::JobError;
 
 use self::checksum::Checksum;
-use self::manifest::{Manifest, Source, Staging, Task};
+use self::manifest::{Manifest, Source, Task};
 use self::plan::Plan;
 use self::pool::Parallel;
 use self::progress::{Meter, Progress};
+use self::stage::Stage;
 use self::task::Work;
 use crate::args::{AtOnce, CopyArgs, Verify};
 use crate::run::failure;
@@ -40,24 +45,24 @@ const SAVE_REST: u32 = 20;
 pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let begun = Instant::now();
     let plan = Plan::new(args)?;
-    let staging = Staging::open(&plan.path).map_err(|message| Failure { message: format!("error: {message}"), code: 1 })?;
-    let Some((staging, mut manifest)) = begin(args, &plan, staging)? else { return Ok(()) };
+    let Some((stage, mut manifest)) = begin(args, &plan, Stage::open(&plan).map_err(kept)?)? else { return Ok(()) };
     tell_if_interrupted()?;
     let parallel = match args.parallel {
         AtOnce::Fixed(n) => Parallel::Fixed(n),
         AtOnce::Auto => Parallel::Auto { most: AT_ONCE_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from) },
     };
-    if let Err(failure) = run(&plan, &staging, &mut manifest, parallel, args.quiet) {
-        // What nothing would be gained from is not left behind.
-        if manifest.done() == 0 {
-            staging.remove();
+    if let Err(failure) = run(&plan, &stage, &mut manifest, parallel, args.quiet) {
+        // What nothing would be gained from is not left behind; what else stays is found by the next run.
+        match manifest.done() {
+            0 => stage.remove(),
+            _ => drop(stage.tidy(&mut manifest)),
         }
         return Err(failure);
     }
     let (total, compared) = sum(&manifest);
     let done = manifest.tasks.iter().filter_map(|t| t.done.as_ref());
     let outputs: Vec<u64> = done.flat_map(|d| d.outputs.iter().map(|(_, bytes)| *bytes)).collect();
-    staging.finish(&mut manifest, plan.file(), args.overwrite).map_err(kept)?;
+    stage.finish(&mut manifest, &plan, args.overwrite).map_err(kept)?;
     if !args.quiet {
         let read: u64 = manifest.tasks.iter().flat_map(|t| &t.sources).map(|s| s.bytes).sum();
         let seconds = begun.elapsed().as_secs_f64();
@@ -93,34 +98,38 @@ fn kept(message: String) -> Failure {
 }
 
 /// What is to be done, with what an earlier run has done of it; nothing if that had done all.
-fn begin(args: &CopyArgs, plan: &Plan, staging: Staging) -> Result<Option<(Staging, Manifest)>, Failure> {
-    let usage = |message: String, staging: Staging, fresh: bool| {
+fn begin(args: &CopyArgs, plan: &Plan, stage: Stage) -> Result<Option<(Stage, Manifest)>, Failure> {
+    let usage = |message: String, stage: Stage, fresh: bool| {
         // A directory in which nothing was done is no trace to leave.
         if fresh {
-            staging.remove();
+            stage.remove();
         }
         Err(Failure::usage(message))
     };
     // With --overwrite alone everything begins anew, also what cannot be read.
-    let earlier = match staging.load() {
+    let earlier = match stage.load() {
         Ok(earlier) => earlier,
         Err(_) if args.overwrite && !args.resume => None,
-        Err(message) => return usage(message, staging, false),
+        Err(message) => return usage(message, stage, false),
     };
     let target = plan.path.display();
-    if let Some(earlier) = earlier.as_ref().filter(|manifest| staging.was_moved(manifest)) {
+    let moved = match &earlier {
+        Some(manifest) => stage.was_moved(manifest).map_err(kept)?,
+        None => false,
+    };
+    if let (Some(earlier), true) = (&earlier, moved) {
         let same = earlier.what == plan.what;
-        staging.remove();
+        stage.remove();
         if args.resume && same {
             notice(&format!("'{target}' is whole: an earlier run had copied everything"));
             return Ok(None);
         }
-        return begin(args, plan, Staging::open(&plan.path).map_err(kept)?);
+        return begin(args, plan, Stage::open(plan).map_err(kept)?);
     }
     let mut manifest = Manifest::new(plan.what.clone(), plan.tasks.clone());
     match earlier {
-        None if args.resume && !args.overwrite && plan::check_target(plan).is_err() => {
-            staging.remove();
+        None if args.resume && !args.overwrite && stage.in_the_way(plan, &manifest).map_err(kept)?.is_some() => {
+            stage.remove();
             let advice = "--overwrite without --resume copies anew";
             notice(&format!("nothing to resume: '{target}' is there, and no copy to it was left unfinished; {advice}"));
             return Ok(None);
@@ -128,11 +137,7 @@ fn begin(args: &CopyArgs, plan: &Plan, staging: Staging) -> Result<Option<(Stagi
         Some(earlier) if args.resume => {
             if earlier.what != plan.what {
                 let advice = "give the same ones, or --overwrite without --resume to begin anew";
-                return usage(
-                    format!("the unfinished copy to '{target}' was begun with other options or columns; {advice}"),
-                    staging,
-                    false,
-                );
+                return usage(format!("the unfinished copy to '{target}' was begun with other options or columns; {advice}"), stage, false);
             }
             manifest.take_over(&earlier);
         }
@@ -142,27 +147,27 @@ fn begin(args: &CopyArgs, plan: &Plan, staging: Staging) -> Result<Option<(Stagi
                 earlier.done(),
                 earlier.tasks.len()
             );
-            return usage(message, staging, false);
+            return usage(message, stage, false);
         }
-        _ => staging.clear().map_err(kept)?,
+        _ => stage.clear().map_err(kept)?,
     }
-    if let Err(e) = plan::check_target(plan) {
+    stage.tidy(&mut manifest).map_err(kept)?;
+    if let Some(why) = stage.in_the_way(plan, &manifest).map_err(kept)? {
         let fresh = manifest.done() == 0;
-        return usage(e.message.trim_start_matches("error: ").to_string(), staging, fresh);
+        return usage(why, stage, fresh);
     }
-    staging.tidy(&mut manifest).map_err(kept)?;
-    staging.save(&manifest).map_err(kept)?;
-    Ok(Some((staging, manifest)))
+    stage.save(&manifest).map_err(kept)?;
+    Ok(Some((stage, manifest)))
 }
 
 /// Does the tasks that are not done, and notes each that is.
-fn run(plan: &Plan, staging: &Staging, manifest: &mut Manifest, parallel: Parallel, quiet: bool) -> Result<(), Failure> {
+fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, parallel: Parallel, quiet: bool) -> Result<(), Failure> {
     let fail = |e: JobError| match e {
         // Its place is in a query that was made for one file, and not in what the user wrote.
         JobError::Sql(e) => Failure::usage(e.to_string()),
         other => failure(&other, "copy", ""),
     };
-    let work = Work::new(plan, staging.parts()).map_err(fail)?;
+    let work = Work::new(plan, stage.outlet(plan, manifest).map_err(fail)?);
     let (done, open): (Vec<&Task>, Vec<&Task>) = manifest.tasks.iter().partition(|t| t.done.is_some());
     let before = (done.len(), done.iter().flat_map(|t| &t.sources).map(|s: &Source| s.bytes).sum::<u64>());
     if before.0 > 0 && !quiet {
@@ -194,7 +199,7 @@ fn run(plan: &Plan, staging: &Staging, manifest: &mut Manifest, parallel: Parall
                 known.expect("a task of the manifest").done = Some(finished);
                 let begun = Instant::now();
                 if begun >= *due {
-                    staging.save(manifest).map_err(JobError::failed)?;
+                    stage.save(manifest).map_err(JobError::failed)?;
                     *due = Instant::now() + begun.elapsed() * SAVE_REST;
                 }
                 Ok(())
@@ -207,7 +212,7 @@ fn run(plan: &Plan, staging: &Staging, manifest: &mut Manifest, parallel: Parall
         let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest: &Manifest = shared.0;
         if manifest.done() > 0
-            && let Err(unsaved) = staging.save(manifest)
+            && let Err(unsaved) = stage.save(manifest)
         {
             failed.message += &format!("\n{unsaved}");
         }

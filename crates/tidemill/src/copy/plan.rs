@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_plan::Table;
 use tidemill_runtime::LogicalPlan;
-use tidemill_runtime::copy::{Target, check_free, compression, target};
+use tidemill_runtime::copy::{Target, compression, target};
 use tidemill_sql::types::flink_type;
+use tidemill_store::{Object, Store, StoreOptions, is_remote};
 
 use super::manifest::Source;
 use crate::Failure;
@@ -87,13 +89,20 @@ impl Plan {
             wishes.take(&name, &value).map_err(|e| Failure::usage(format!("--read {option}: {e}")))?;
         }
         let mut tables = Vec::new();
+        let mut objects: BTreeMap<String, Object> = BTreeMap::new();
         for path in from {
+            // Before they are looked at: what changes in between is another version when the copy goes on.
+            objects.extend(remote(path, &wishes.options).map_err(Failure::usage)?.into_iter().map(|object| (object.url.clone(), object)));
             tables.extend(files::each(path, &wishes).map_err(Failure::usage)?);
         }
         if !wishes.union {
             check_alike(&tables).map_err(Failure::usage)?;
         }
-        let mut sources: Vec<Source> = tables.iter().map(|(path, _)| Source::of(path)).collect();
+        let source = |path: &str| match objects.get(archive_of(path).unwrap_or(path)) {
+            Some(object) => Source::of_object(path, object),
+            None => Source::of(path),
+        };
+        let mut sources: Vec<Source> = tables.iter().map(|(path, _)| source(path)).collect();
         share_archives(&mut sources);
         let tables: BTreeMap<String, Table> = tables.into_iter().collect();
         if tables.len() < sources.len() {
@@ -185,9 +194,8 @@ fn spans_rows(plan: &LogicalPlan) -> bool {
 
 /// What the target's name and options say.
 fn write_to(args: &CopyArgs, to: &str) -> Result<Target, Failure> {
-    if to.contains("://") && !to.starts_with("file://") {
-        let advice = "copy to a local path, or write it by COPY … TO or INSERT INTO a table of connector 'filesystem'";
-        return Err(Failure::usage(format!("'{to}' lies behind a network, where a copy cannot be put into place by renaming; {advice}")));
+    if to.contains("://") && !to.starts_with("file://") && (!is_remote(to) || to.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"))) {
+        return Err(Failure::usage(format!("'{to}' is no place to write to; copy to a local path, or to gs://, s3:// or az://")));
     }
     let mut given = Vec::new();
     for option in &args.write {
@@ -205,7 +213,7 @@ fn write_to(args: &CopyArgs, to: &str) -> Result<Target, Failure> {
     }
     given.push(("overwrite".to_string(), (args.overwrite).to_string()));
     let mut target = target(to, &given).map_err(|e| Failure::usage(e.replace("COPY", "--write")))?;
-    if target.options.get("format").is_some_and(|f| f == "csv" || f == "json")
+    if target.options.get("format").is_some_and(|f| f == "csv" || f == "json" || f == "fixed")
         && !target.options.contains_key("compression")
         && let Some(name) = compression(to)
     {
@@ -215,18 +223,36 @@ fn write_to(args: &CopyArgs, to: &str) -> Result<Target, Failure> {
     Ok(target)
 }
 
-/// Fails if the target is there already and shall stay.
-pub fn check_target(plan: &Plan) -> Result<(), Failure> {
-    check_free(&plan.target, "--overwrite").map_err(Failure::usage)
+/// How the store of a path is reached, by the options `store.…` of its table.
+///
+/// # Errors
+/// An option that makes no sense.
+pub fn store_options(path: &str, options: &BTreeMap<String, String>) -> Result<StoreOptions, String> {
+    let given = options.iter().filter(|(key, _)| key.starts_with("store.")).map(|(key, value)| (key.clone(), value.clone()));
+    StoreOptions::take(&mut RawOptions::new(format!("'{path}'"), given)).map_err(|e| e.to_string())
+}
+
+/// The objects that a path behind a network stands for, archives as a whole; none for a local one.
+fn remote(path: &str, options: &BTreeMap<String, String>) -> Result<Vec<Object>, String> {
+    if !is_remote(path) {
+        return Ok(Vec::new());
+    }
+    let root = archive_of(path).unwrap_or(path);
+    let (store, pattern) = Store::of(root, &store_options(path, options)?).map_err(|e| e.to_string())?;
+    store.list(&pattern).map_err(|e| e.to_string())
+}
+
+/// The archive that a path leads into, if it does.
+pub fn archive_of(path: &str) -> Option<&str> {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let begin = if is_remote(path) { path.find("://").map_or(0, |at| at + 3) } else { 0 };
+    let at = begin + path[begin..].find("//")?;
+    look::length(path).is_none().then(|| &path[..at])
 }
 
 /// Gives each member of an archive its share of the archive's bytes: all have them together.
 fn share_archives(sources: &mut [Source]) {
-    let archive = |source: &Source| {
-        let path = source.path.strip_prefix("file://").unwrap_or(&source.path);
-        look::length(path).is_none().then(|| path.split_once("//").map_or(path, |(archive, _)| archive).to_string())
-    };
-    let archives: Vec<Option<String>> = sources.iter().map(archive).collect();
+    let archives: Vec<Option<String>> = sources.iter().map(|source| archive_of(&source.path).map(str::to_string)).collect();
     let mut members: BTreeMap<&str, u64> = BTreeMap::new();
     archives.iter().flatten().for_each(|archive| *members.entry(archive).or_default() += 1);
     for (source, archive) in sources.iter_mut().zip(&archives) {
@@ -306,7 +332,7 @@ mod tests {
 
     #[track_caller]
     fn check(sizes: &[u64], groups: usize, expect: &[usize]) {
-        let sources = sizes.iter().map(|bytes| Source { path: String::new(), bytes: *bytes, modified_ns: 0 }).collect();
+        let sources = sizes.iter().map(|bytes| Source { bytes: *bytes, ..Source::default() }).collect();
         assert_eq!(grouped(sources, groups).iter().map(Vec::len).collect::<Vec<_>>(), expect);
     }
 
@@ -317,6 +343,13 @@ mod tests {
         check(&[1, 1, 1, 9], 2, &[3, 1]);
         check(&[1, 1, 9], 3, &[1, 1, 1]);
         check(&[0, 0, 0, 0, 0], 1, &[5]);
+    }
+
+    #[test]
+    fn archives_end_at_their_members() {
+        assert_eq!(archive_of("s3://b/x.zip//2005/a.csv"), Some("s3://b/x.zip"));
+        assert_eq!((archive_of("s3://b/a.csv"), archive_of("x/a.csv")), (None, None));
+        assert_eq!(archive_of("file:///no/x.zip//a.csv"), Some("/no/x.zip"));
     }
 
     #[test]

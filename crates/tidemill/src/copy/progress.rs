@@ -12,6 +12,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidemill_format::compression::Compression;
 
 use super::manifest::Source;
+use super::plan::archive_of;
 use crate::show::{bytes, count};
 
 /// How often bars are drawn anew.
@@ -124,7 +125,7 @@ impl Meter {
 fn expansion(source: &Source) -> f64 {
     let path = source.path.strip_prefix("file://").unwrap_or(&source.path);
     match Compression::from_path(path) {
-        Compression::None if path.contains("//") => EXPANSION,
+        Compression::None if archive_of(path).is_some() => EXPANSION,
         Compression::None => 1.0,
         Compression::Gzip => {
             let mut length = [0; 4];
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn positions_are_those_in_the_files() {
-        let source = |path: &str, bytes| Source { path: path.into(), bytes, modified_ns: 0 };
+        let source = |path: &str, bytes| Source { path: path.into(), bytes, ..Source::default() };
         let sources = [source("a.csv", 100), source("b.csv.zst", 100)];
         let meter = Meter::new(&sources);
         assert_eq!((meter.name.as_str(), meter.position()), ("2 files", 0));

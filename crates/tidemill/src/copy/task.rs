@@ -1,8 +1,7 @@
 //! One task of a copy: files are read side by side, their rows written in the order of the files, and what was
-//! written is read again and compared.
+//! written is read again and compared. Where it is written is [`super::stage`]'s.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,8 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use arrow::array::RecordBatch;
 use tidemill_block::{Block, clock};
 use tidemill_connect::filesystem::partition;
-use tidemill_connect::{Committable, Sink, SinkContext, Writer, registry};
-use tidemill_format::options::RawOptions;
+use tidemill_connect::{Committable, SinkContext, Writer};
 use tidemill_plan::{Column, ColumnKind, Table, message};
 use tidemill_runtime::JobError;
 use tidemill_runtime::batch::BatchRunner;
@@ -20,6 +18,7 @@ use super::checksum::Checksum;
 use super::manifest::{Done, Source, Task};
 use super::plan::{self, Plan};
 use super::progress::Meter;
+use super::stage::Outlet;
 use crate::args::Verify;
 use crate::files::{THESE, query};
 
@@ -30,27 +29,15 @@ const QUEUE_BATCHES: usize = 2;
 /// What the tasks of a copy share.
 pub struct Work<'a> {
     pub plan: &'a Plan,
-    sink: Box<dyn Sink>,
-    parts: PathBuf,
+    outlet: Outlet,
     /// Set when the copy has failed: all tasks end soon.
     pub stop: AtomicBool,
 }
 
 impl<'a> Work<'a> {
-    /// The work of a plan, writing into a directory.
-    ///
-    /// # Errors
-    /// An option of the target is wrong, a column cannot be written.
-    pub fn new(plan: &'a Plan, parts: PathBuf) -> Result<Self, JobError> {
-        let path = plan.file().map_or_else(|| parts.clone(), |name| parts.join(name));
-        let mut options = plan.options(&path);
-        options.remove("connector");
-        let mut raw = RawOptions::new("the copy", options);
-        let sink = registry::find("filesystem")
-            .and_then(|connector| connector.sink(&plan.schema, &mut raw))
-            .map_err(|e| JobError::usage(e.to_string()))?;
-        raw.finish()?;
-        Ok(Work { plan, sink, parts, stop: AtomicBool::new(false) })
+    /// The work of a plan, writing into an outlet.
+    pub fn new(plan: &'a Plan, outlet: Outlet) -> Self {
+        Work { plan, outlet, stop: AtomicBool::new(false) }
     }
 
     /// Does a task with so many readers at once.
@@ -69,30 +56,21 @@ impl<'a> Work<'a> {
         for writer in &mut writers {
             prepared.extend(writer.prepare(true)?);
         }
-        self.sink.commit(&prepared)?;
-        let outputs = prepared.iter().map(|committable| self.output(committable)).collect::<Result<Vec<_>, _>>()?;
+        let (outputs, uploads) = self.outlet.settle(&prepared)?;
         let compared = self.plan.verify != Verify::Off && self.compare(&outputs, sum, meter)?;
-        Ok(Done { rows: sum.rows, checksum: sum.text(), compared, outputs })
+        self.outlet.compared(&outputs);
+        Ok(Done { rows: sum.rows, checksum: sum.text(), compared, outputs, uploads })
     }
 
     fn writer(&self, task: &Task, shard: usize) -> Result<Box<dyn Writer>, JobError> {
-        Ok(self.sink.writer(SinkContext {
+        Ok(self.outlet.sink.writer(SinkContext {
             shard,
             shards: self.plan.writers,
             schema: self.plan.schema.clone(),
             // Makes names such as part-00001-0-0.parquet, which stand in the order of the files that were read.
-            run_id: format!("{:05}", task.number),
+            run_id: format!("{}{:05}", self.outlet.stem, task.number),
             cancelled: Arc::default(),
         })?)
-    }
-
-    /// The name and length of a file that was written.
-    fn output(&self, committable: &Committable) -> Result<(String, u64), JobError> {
-        let name = committable.get("to").and_then(|to| to.as_str());
-        let name = name.ok_or_else(|| JobError::failed(format!("internal error: {committable} names no file")))?;
-        let path = self.parts.join(name);
-        let meta = std::fs::metadata(&path).map_err(|e| JobError::failed(format!("looking at '{}': {e}", path.display())))?;
-        Ok((name.to_string(), meta.len()))
     }
 
     /// Reads files, some at once, and writes their rows in the order of `inputs`, each of which is one query.
@@ -165,13 +143,13 @@ impl<'a> Work<'a> {
 
     /// Whether the target's format gives back the very values that were written, and that is looked at.
     pub fn compares_values(&self) -> bool {
-        let exact = self.plan.target.options.get("format").is_some_and(|f| matches!(f.as_str(), "csv" | "json" | "parquet" | "avro"));
-        exact && self.plan.verify == Verify::Full
+        let format = self.plan.target.options.get("format").map_or("", String::as_str);
+        matches!(format, "csv" | "json" | "parquet" | "avro" | "arrow" | "orc") && self.plan.verify == Verify::Full
     }
 
     /// Reads what was written and compares it with what was read; whether the format allows it.
     fn compare(&self, outputs: &[(String, u64)], expect: Checksum, meter: &Meter) -> Result<bool, JobError> {
-        let exact = matches!(self.plan.target.options["format"].as_str(), "csv" | "json" | "parquet" | "avro");
+        let exact = matches!(self.plan.target.options["format"].as_str(), "csv" | "json" | "parquet" | "avro" | "arrow" | "orc");
         if !exact {
             return Ok(false);
         }
@@ -231,7 +209,7 @@ impl<'a> Work<'a> {
 
     /// A file that was written, as a table.
     fn written(&self, name: &str) -> Table {
-        let path = self.parts.join(name);
+        let path = self.outlet.parts.join(name);
         let mut options: BTreeMap<String, String> = self.plan.options(&path);
         let by: Vec<String> = partition::pairs(name).into_iter().map(|(column, _)| column).collect();
         for key in ["sink.partition-by", "sink.single-file"] {

@@ -13,8 +13,10 @@ use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use tidemill_connect::{Polled, ReadRequest, ReaderContext, Source, Waker, filesystem, registry};
 use tidemill_format::compression::{self, Compression};
+use tidemill_format::encoding::TextEncoding;
+use tidemill_format::fixed::FixedOptions;
 use tidemill_format::infer::{self, CsvSniff};
-use tidemill_format::options::{RawOptions, one_of};
+use tidemill_format::options::{OptionSet, OptionValue, RawOptions, one_of};
 use tidemill_format::{avro, parquet};
 
 use super::wishes::Wishes;
@@ -51,6 +53,9 @@ pub fn format_of(name: &str) -> Option<&'static str> {
     match bare.rsplit_once('.').map_or("", |(_, extension)| extension) {
         "parquet" => Some("parquet"),
         "avro" => Some("avro"),
+        "arrow" | "arrows" | "feather" | "ipc" => Some("arrow"),
+        "orc" => Some("orc"),
+        "xlsx" | "xlsm" => Some("xlsx"),
         "json" | "jsonl" | "ndjson" => Some("json"),
         "sas7bdat" => Some("sas7bdat"),
         "xpt" | "xport" => Some("xport"),
@@ -72,6 +77,8 @@ fn source(path: &str, given: &BTreeMap<String, String>) -> Result<Box<dyn Source
     let which = ["compression", "source.path.regex-pattern"];
     let bytes = given.iter().filter(|(key, _)| which.contains(&key.as_str()) || key.starts_with("store."));
     options.extend(bytes.map(|(key, value)| (key.as_str(), value.as_str())));
+    let encoding = given.get("csv.encoding").or(given.get("fixed.encoding"));
+    options.extend(encoding.map(|encoding| ("csv.encoding", encoding.as_str())));
     let options = options.into_iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let connector = registry::find("filesystem").map_err(|e| e.to_string())?;
     connector.source(&line_schema(), &mut RawOptions::new(format!("'{path}'"), options)).map_err(|e| e.to_string())
@@ -116,12 +123,35 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
                 avro::schema_in(path, Box::new(file)).map_err(|e| e.to_string())?
             }
         }
+        Some("orc") => {
+            set("format", "orc");
+            filesystem::orc::schema_of(path, &wishes.options).map_err(|e| e.to_string())?
+        }
+        Some("xlsx") => {
+            set("format", "xlsx");
+            let (schema, header) = filesystem::xlsx::schema_of(path, &wishes.options, wishes.csv.header).map_err(|e| e.to_string())?;
+            set("xlsx.header", &header.to_string());
+            schema
+        }
         Some(format @ ("sas7bdat" | "xport")) => {
             set("format", format);
             filesystem::sas::schema_of(format, path, &wishes.options).map_err(|e| e.to_string())?
         }
+        Some("arrow") => {
+            set("format", "arrow");
+            filesystem::ipc::schema_of(path, &wishes.options).map_err(|e| e.to_string())?
+        }
+        Some("fixed") => {
+            set("format", "fixed");
+            let (sample, complete) = sample(path, &wishes.options)?;
+            let (sample, found) = as_text(path, sample, complete, &wishes.options, "fixed.encoding")?;
+            found.iter().for_each(|encoding| set("fixed.encoding", encoding.name()));
+            let given = wishes.options.iter().filter(|(key, _)| key.starts_with("fixed.")).map(|(key, value)| (key.clone(), value.clone()));
+            let given = FixedOptions::take(&mut RawOptions::new(format!("'{path}'"), given)).map_err(|e| e.to_string())?;
+            infer::infer_fixed(&sample, complete, &given).map_err(|e| failed(&e))?
+        }
         Some(other) if other != "csv" && other != "json" => {
-            let known = ["avro", "csv", "json", "parquet", "sas7bdat", "xport"];
+            let known = ["arrow", "avro", "csv", "fixed", "json", "orc", "parquet", "sas7bdat", "xlsx", "xport"];
             return Err(format!("'{path}': there is no file format '{other}': {}", one_of(other, &known)));
         }
         other => {
@@ -135,8 +165,14 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
                 set("format", "json");
                 infer::infer_json(&sample, complete).map_err(|e| failed(&e))?
             } else {
-                let (sniff, schema) = infer::infer_csv_as(&sample, complete, &wishes.csv).map_err(|e| failed(&e))?;
+                let (sample, found) = as_text(path, sample, complete, &wishes.options, "csv.encoding")?;
+                let known = wishes.csv.clone().with_options(&wishes.options);
+                let (sniff, schema) = infer::infer_csv_as(&sample, complete, &known).map_err(|e| failed(&e))?;
                 set("format", "csv");
+                found.iter().for_each(|encoding| set("csv.encoding", encoding.name()));
+                if sniff.comments {
+                    set("csv.allow-comments", "true");
+                }
                 set("csv.field-delimiter", &sniff.delimiter.to_string());
                 set("csv.quote-character", &sniff.quote.to_string());
                 set("csv.fail-on-missing-columns", "false");
@@ -153,10 +189,28 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
     Ok(Looked { options, schema })
 }
 
-/// Whether the first line has just the names of the columns.
+/// A sample in UTF-8, and its encoding if that is another. `option` says it, or the text itself.
+fn as_text(
+    path: &str,
+    sample: Vec<u8>,
+    complete: bool,
+    given: &BTreeMap<String, String>,
+    option: &'static str,
+) -> Result<(Vec<u8>, Option<TextEncoding>), String> {
+    let failed = |why: &dyn std::fmt::Display| format!("'{path}': {why}");
+    // What the connector gave is decoded already.
+    if !reads_itself(path, given) {
+        return Ok((sample, None));
+    }
+    let said = given.get(option).map(|text| TextEncoding::parse(text)).transpose();
+    infer::sample_text(sample, complete, said.map_err(|e| failed(&format!("option '{option}': {e}")))?, option).map_err(|e| failed(&e))
+}
+
+/// Whether the first line has just the names of the columns; above it there may be blank lines and comments.
 fn is_header(sample: &[u8], sniff: &CsvSniff, schema: &SchemaRef) -> bool {
     let sample = sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample);
-    let line = sample.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let passed = |line: &[u8]| matches!(line, [] | [b'\r']) || (sniff.comments && line.first() == Some(&b'#'));
+    let line = sample.split(|byte| *byte == b'\n').find(|line| !passed(line)).unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let names = line.trim_end_matches('\r').split(sniff.delimiter).map(|name| name.trim_matches(sniff.quote));
     names.eq(schema.fields().iter().map(|f| f.name().as_str()))
@@ -171,11 +225,16 @@ fn text_if(schema: SchemaRef, text_only: bool) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(text).collect::<Vec<_>>()))
 }
 
-/// The beginning of a file, unpacked, and whether that is all of it.
-fn sample(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool), String> {
+/// Whether a sample is read here, byte for byte, and not line by line through the connector.
+fn reads_itself(path: &str, given: &BTreeMap<String, String>) -> bool {
     let archive = [".zip", ".tar", ".tgz", ".tbz2", ".txz"].iter().any(|end| path.to_lowercase().ends_with(end))
         || COMPRESSED.iter().any(|end| path.to_lowercase().ends_with(&format!(".tar{end}")));
-    if !given.contains_key("compression") && is_plain(path) && !archive {
+    !given.contains_key("compression") && is_plain(path) && !archive
+}
+
+/// The beginning of a file, unpacked, and whether that is all of it.
+fn sample(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool), String> {
+    if reads_itself(path, given) {
         let path = Path::new(path.trim_start_matches("file://"));
         let failed = |e: std::io::Error| format!("reading '{}': {e}", path.display());
         let file = File::open(path).map_err(failed)?;
@@ -240,10 +299,42 @@ mod tests {
             ("s3://b/k.parquet", Some("parquet")),
             ("a.tar.gz", None),
             ("a.xpt", Some("xport")),
+            ("a.ORC", Some("orc")),
+            ("a b.xlsx", Some("xlsx")),
+            ("a.feather", Some("arrow")),
+            ("a.arrows.zst", Some("arrow")),
             ("noextension", None),
         ] {
             assert_eq!(format_of(name), format, "{name}");
         }
+    }
+
+    #[test]
+    fn the_encoding_and_the_dialect_are_found() {
+        let dir = std::env::temp_dir().join(format!("tidemill-look-text-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let at = |name: &str, bytes: &[u8]| {
+            let path = dir.join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.to_str().unwrap().to_string()
+        };
+        let names = |looked: &Looked| looked.schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>().join(",");
+        let utf16 = at("a.csv", b"\xff\xfe#\0 \0x\0\n\0a\0;\0\xe9\0\n\x001\0;\x002\0\n\0");
+        let looked = look(&utf16, &Wishes::default()).unwrap();
+        assert_eq!((names(&looked), looked.options["csv.encoding"].as_str()), ("a,é".to_string(), "UTF-16"));
+        assert_eq!((looked.options["csv.allow-comments"].as_str(), looked.options["csv.header"].as_str()), ("true", "true"));
+        let latin = at("b.csv", b"n,caf\xe9\n1,x\n");
+        assert!(look(&latin, &Wishes::default()).unwrap_err().contains("the header line is not UTF-8"));
+        let mut wishes = Wishes::default();
+        wishes.take("encoding", "latin-1").unwrap();
+        let looked = look(&latin, &wishes).unwrap();
+        assert_eq!((names(&looked), looked.options["csv.encoding"].as_str()), ("n,café".to_string(), "latin-1"));
+        let mut wishes = Wishes { format: Some("fixed".to_string()), ..Wishes::default() };
+        assert!(look(&at("c.txt", b"1a\n2b\n"), &wishes).unwrap_err().contains("option 'fixed.widths' is required"));
+        wishes.take("fixed.widths", "n:1,s:2-*").unwrap();
+        let looked = look(&at("c.txt", b"1a\n2b\n"), &wishes).unwrap();
+        assert_eq!((names(&looked), looked.options["format"].as_str()), ("n,s".to_string(), "fixed"));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

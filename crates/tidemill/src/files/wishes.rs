@@ -13,6 +13,7 @@ const NAMES: &[&str] = &[
     "compression",
     "delim",
     "delimiter",
+    "encoding",
     "escape",
     "filename",
     "header",
@@ -96,6 +97,7 @@ impl Wishes {
                 set("csv.quote-character", value);
                 self.csv.quote = Some(character()?);
             }
+            "encoding" => set("csv.encoding", value),
             "escape" => set("csv.escape-character", value),
             "nullstr" => set("csv.null-literal", value),
             "ignore_errors" => {

@@ -89,6 +89,7 @@ const KEYWORDS: &[&str] = &[
     "FALSE",
     "COALESCE",
     "EXTRACT",
+    "READ_ARROW",
     "READ_CSV",
     "READ_FILES",
     "READ_JSON",

@@ -1,6 +1,8 @@
 //! The tests of the whole: jobs as users run them.
 
+mod capacity;
 mod copy;
+mod copy_bucket;
 mod crash;
 mod databases;
 mod examples;

@@ -11,7 +11,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// A zip of stored members.
-fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, bytes) in members {
         let at = out.len() as u32;
@@ -43,7 +43,7 @@ fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// A tar of files.
-fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, bytes) in members {
         let mut header = [0u8; 512];

@@ -56,6 +56,11 @@ fn records_are_counted_as_the_decoder_counts_them() {
     check(&[("csv.allow-comments", "true")], 2, b"#x,y\na,b\n#\nc,d");
     check(&[("csv.escape-character", "\\")], 2, b"\"a\\\"\n,\",b\nc,d\n");
     check(&[], 2, b"a,\"never closed\nb,c\n");
+    check(&[], 2, b"a,b\n\"c,d");
+    check(&[("csv.allow-comments", "true")], 2, b"a,b\n#,\"c,d");
+    check(&[], 2, b"\xef\xbb\xbfa,b\nc\n");
+    check(&[], 1, b"\xef\xbb");
+    check(&[("csv.header", "true"), ("csv.allow-comments", "true")], 2, b"\n#x\r\n\r\nc0,c1\na,b\n\"c,d");
     check(&[("csv.header", "skip")], 2, b"whatever\na,b\nc,d\n");
     check(&[("csv.header", "skip")], 2, b"no line end");
     check(&[("csv.header", "true")], 2, b"c0,\"c1\"\r\na,b\nc\n");
