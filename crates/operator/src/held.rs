@@ -114,7 +114,11 @@ impl Held {
     }
 
     fn run(&self, block: Block) -> Result<Run, OperatorError> {
-        let (first, last) = (self.time(&block, 0)?, self.time(&block, block.rows() - 1)?);
+        let (first, last) = {
+            let times = TimeColumn::of(block.column(self.time))?;
+            let time = |row| times.ms(row).expect("checked when the block came");
+            (time(0), time(block.rows() - 1))
+        };
         Ok(Run { block, first, last })
     }
 
@@ -147,6 +151,12 @@ impl Held {
         }
         // In order of arrival, and mostly in order of time as well.
         let over = |last: i64| watermark == WATERMARK_END || last <= watermark;
+        // With small blocks there is mostly one, and what the general way costs would be much of what it costs.
+        if self.runs.len() == 1 && self.ties.is_empty() && over(self.runs[0].last) {
+            let run = self.runs.pop_front().expect("there is one");
+            self.rows -= run.block.rows();
+            return self.queue(run.block);
+        }
         let mut passed: Vec<Run> = Vec::new();
         while self.runs.front().is_some_and(|r| over(r.last)) {
             passed.extend(self.runs.pop_front());
@@ -330,6 +340,10 @@ impl Held {
 
     /// Queues a block for [`Held::next`], cut where it is large.
     fn queue(&mut self, block: Block) -> Result<(), OperatorError> {
+        if block.rows() <= BLOCK_ROWS_MAX {
+            self.due.push_back(block);
+            return Ok(());
+        }
         let mut at = 0;
         while at < block.rows() {
             let mut until = (at + BLOCK_ROWS_MAX).min(block.rows());

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "network")]
 mod adapter;
+mod allocator;
 mod args;
 mod bench;
 mod cache;
@@ -28,7 +29,7 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, Command};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// Whoever reads notices may be gone, which must not end what goes on.
 fn notice(text: &str) {

@@ -168,7 +168,11 @@ impl BucketStage {
     }
 
     /// Aborts the uploads of copies to this target, but for those that are `kept`.
+    ///
+    /// # Errors
+    /// The lock was lost, so that they may be another copy's; the store refuses.
     fn abort_others(&self, kept: &[Pending]) -> Result<(), String> {
+        self.lock.check().map_err(text)?;
         for found in self.store.unfinished(&self.directory).map_err(text)? {
             let ours = found.owner.as_deref().and_then(|owner| owner.strip_prefix(self.kind())).is_some_and(|token| !token.contains(' '))
                 && self.single.as_ref().is_none_or(|key| *key == found.pending.key);
@@ -184,6 +188,7 @@ impl BucketStage {
     /// # Errors
     /// The store refuses.
     pub fn clear(&self) -> Result<(), String> {
+        self.lock.check().map_err(text)?;
         if self.single.is_none() {
             self.store.settle(&self.directory).map_err(text)?;
         }
@@ -195,8 +200,9 @@ impl BucketStage {
     /// back, and all tasks are open again.
     ///
     /// # Errors
-    /// The store refuses.
+    /// The lock was lost, so that the commit may be another copy's; the store refuses.
     pub fn tidy(&self, manifest: &mut Manifest) -> Result<(), String> {
+        self.lock.check().map_err(text)?;
         if self.single.is_none()
             && let Some((false, added)) = self.store.committing(&self.directory).map_err(text)?
             && uploads(manifest).into_iter().map(|upload| upload.key).collect::<BTreeSet<_>>() != added
@@ -213,6 +219,8 @@ impl BucketStage {
     /// The target has come to be in the meantime; an upload is gone; the store refuses. What was written is kept.
     pub fn finish(self, manifest: &mut Manifest, overwrite: bool) -> Result<(), String> {
         let others = self.others(manifest)?;
+        // Into a whole bucket nothing is copied but while it is empty, whatever the options say.
+        let overwrite = overwrite && (self.single.is_some() || !self.directory.is_empty());
         if let (Some(first), false) = (others.first(), overwrite) {
             let kept = "what was written is kept: move it away and copy again with --resume";
             return Err(format!("'{}' has come to be there in the meantime; {kept}", first.url));
@@ -235,7 +243,10 @@ impl BucketStage {
     /// Takes away what the copy keeps of itself, and lets the lock go. What cannot be removed is found by the next copy to this
     /// target.
     pub fn remove(self) {
-        let _ = self.abort_others(&[]);
+        // Without the lock it may be another copy's.
+        if self.abort_others(&[]).is_err() && self.lock.check().is_err() {
+            return;
+        }
         let _ = self.store.delete(&self.manifest_key());
     }
 }
