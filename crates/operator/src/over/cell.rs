@@ -11,6 +11,7 @@ use datafusion_common::ScalarValue;
 use super::column::Lane;
 use super::fallback::Fallback;
 use super::op::{Driver, Kernel};
+use super::two_stacks::TwoStacks;
 use super::{OverCall, group, sums};
 use crate::OperatorError;
 use crate::aggregate::AggregateCall;
@@ -44,6 +45,15 @@ pub(crate) trait Cell: Send + Sync + 'static {
 
     /// The kernel of SUM, AVG and the like over values of this type.
     fn arithmetic(_call: &AggregateCall) -> Option<Box<dyn Kernel<Self>>>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// The kernel of MIN, or MAX with `largest`, when all rows have one key and come and go in order, if there is a faster one
+    /// for it.
+    fn extreme_in_turn(_largest: bool, _output: &DataType) -> Option<Box<dyn Kernel<Self>>>
     where
         Self: Sized,
     {
@@ -89,6 +99,10 @@ macro_rules! primitive {
             #[inline]
             fn compare(a: &Self::Item, b: &Self::Item) -> Ordering {
                 ArrowNativeTypeOp::compare(*a, *b)
+            }
+
+            fn extreme_in_turn(largest: bool, output: &DataType) -> Option<Box<dyn Kernel<Self>>> {
+                Some(Box::new(TwoStacks::<Self>::new(largest, output)))
             }
 
             $(fn arithmetic(call: &AggregateCall) -> Option<Box<dyn Kernel<Self>>> {

@@ -17,11 +17,12 @@ use crate::map::Expr;
 
 /// A group, whatever the type of its values.
 pub(super) trait AnyGroup: Send {
-    /// Adds a call over frame `frame` whose answers are number `answer`.
+    /// Adds a call over frame `frame` whose answers are number `answer`. `in_turn`: all rows have one key, and leave in the
+    /// order in which they came.
     ///
     /// # Errors
     /// A function that cannot slide.
-    fn add(&mut self, frame: usize, answer: usize, call: &OverCall) -> Result<(), OperatorError>;
+    fn add(&mut self, frame: usize, answer: usize, call: &OverCall, in_turn: bool) -> Result<(), OperatorError>;
 
     /// Reads the values of a block's rows.
     ///
@@ -105,8 +106,14 @@ fn apply<T>(lane: &mut Lane<T>, mask: &BooleanArray) {
 }
 
 impl<C: Cell> AnyGroup for Group<C> {
-    fn add(&mut self, frame: usize, answer: usize, call: &OverCall) -> Result<(), OperatorError> {
-        self.kernels.push((frame, answer, C::kernel(call)?));
+    fn add(&mut self, frame: usize, answer: usize, call: &OverCall, in_turn: bool) -> Result<(), OperatorError> {
+        let kernel = match call {
+            OverCall::Aggregate(call) if in_turn && matches!(call.name.as_str(), "min" | "max") => {
+                C::extreme_in_turn(call.name == "max", call.output.data_type())
+            }
+            _ => None,
+        };
+        self.kernels.push((frame, answer, kernel.map_or_else(|| C::kernel(call), Ok)?));
         Ok(())
     }
 
@@ -250,11 +257,12 @@ pub(super) fn kernel<C: Cell>(call: &OverCall) -> Result<Box<dyn Kernel<C>>, Ope
     }
 }
 
-/// The groups of calls over frames, each with the number of its frame and of its answers.
+/// The groups of calls over frames, each with the number of its frame and of its answers; `in_turn` as for
+/// [`AnyGroup::add`].
 ///
 /// # Errors
 /// A function that cannot slide.
-pub(super) fn groups(calls: &[(usize, usize, &OverCall)]) -> Result<Vec<Box<dyn AnyGroup>>, OperatorError> {
+pub(super) fn groups(calls: &[(usize, usize, &OverCall)], in_turn: bool) -> Result<Vec<Box<dyn AnyGroup>>, OperatorError> {
     let mut groups: Vec<Box<dyn AnyGroup>> = Vec::new();
     let mut keys: Vec<(View, &[Expr], Option<&Expr>)> = Vec::new();
     for (frame, answer, call) in calls {
@@ -282,7 +290,7 @@ pub(super) fn groups(calls: &[(usize, usize, &OverCall)]) -> Result<Vec<Box<dyn 
                 groups.len() - 1
             }
         };
-        groups[at].add(*frame, *answer, call)?;
+        groups[at].add(*frame, *answer, call, in_turn)?;
     }
     Ok(groups)
 }

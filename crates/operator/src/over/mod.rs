@@ -21,6 +21,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 pub mod times;
+mod two_stacks;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortOptions, concat_batches};
@@ -182,8 +183,8 @@ impl Over {
         // Rows of one time that answer for each other must be known all.
         let together = !spec.by_arrival;
         let at_once = spec.in_order && spec.ties.is_empty() && !(together && (!ranges.is_empty() || peers_wanted));
-        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, together, group::groups(&range_calls)?)) };
-        let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls)?)) };
+        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, together, group::groups(&range_calls, spec.keys.is_empty())?)) };
+        let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls, false)?)) };
         Ok(Over {
             held: Held::new("an OVER", spec.input.clone(), spec.time, spec.ties.clone()),
             table: KeyTable::new(spec.key_types.clone())?,

@@ -248,6 +248,38 @@ fn frames_are_what_a_naive_reference_says() {
     }
 }
 
+/// Without PARTITION BY the extremes are found in pieces: frames of no row but the own to all rows, which are many pieces.
+#[test]
+fn extremes_of_all_rows() {
+    for seed in 1..10_u64 {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let count = 6000;
+        let mut data = rows(&mut random, count, 1, 0);
+        // Values that rise, fall, or do neither.
+        let slope = [0, 1, -1][seed as usize % 3];
+        data.iter_mut().for_each(|r| r.value = r.value.map(|v| v + slope * r.number));
+        let ranges = [0, 3, 90, 1000, 2500, 1_000_000];
+        let frames: Vec<(Frame, Vec<OverCall>)> =
+            ranges.iter().map(|r| (Frame::RangeMs(*r), vec![aggregate("min"), aggregate("max")])).collect();
+        let by_arrival = seed % 2 == 0;
+        let make = || -> Box<dyn Operator> {
+            let (keys, key_types, in_order, ties) = (Vec::new(), Vec::new(), true, Vec::new());
+            let (input, schema, frames) = (input(), schema(2 * ranges.len()), frames.clone());
+            Box::new(Over::new(OverSpec { time: 0, ties, keys, key_types, frames, in_order, by_arrival, input, schema }).unwrap())
+        };
+        let got = answers(&drive(&mut random, &data, 0, &make), count);
+        for (at, row) in data.iter().enumerate() {
+            let until = if by_arrival { at + 1 } else { data.partition_point(|r| r.time <= row.time) };
+            for (frame, range) in ranges.iter().enumerate() {
+                let from = data.partition_point(|r| r.time < row.time - range);
+                let values = || data[from..until].iter().filter_map(|r| r.value);
+                let expect = [values().min(), values().max()];
+                assert_eq!(got[row.number as usize][2 * frame..2 * frame + 2], expect, "seed {seed}, row {row:?}, {range} ms");
+            }
+        }
+    }
+}
+
 #[test]
 fn rows_look_back_and_ahead() {
     for seed in 1..25_u64 {
