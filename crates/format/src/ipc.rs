@@ -320,6 +320,10 @@ fn check_field(field: ipc::Field<'_>, taken: Taken) -> Result<(), String> {
         Type::Map => {
             check_children(field, 1, taken)?;
             let entries = field.children().map(|c| c.get(0));
+            // Arrow panics over such.
+            if entries.is_some_and(|e| e.dictionary().is_some()) {
+                return Err("the entries of a MAP cannot be those of a dictionary, only its keys or values can".to_string());
+            }
             let pairs = entries.is_some_and(|e| e.type_type() == Type::Struct_ && e.children().is_some_and(|c| c.len() == 2));
             return if field.type_as_map().is_some() && pairs { Ok(()) } else { Err("a MAP needs a key and a value".to_string()) };
         }

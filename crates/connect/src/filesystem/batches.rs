@@ -1,10 +1,12 @@
 //! Formats that give batches of rows (Parquet, Avro): decoded where they are polled, since that is compute and local
-//! bytes come from the system's read-ahead; or, of files that lie behind a network, on a thread that waits for them.
+//! bytes come from the system's read-ahead; or, of files that lie behind a network, on a thread that waits for them. Whoever
+//! polls gets as many rows as it asks for.
 
 use arrow::array::RecordBatch;
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use tidemill_block::clock;
 
+use super::directory::Place;
 use super::feed::WakeAtEnd;
 use crate::{ConnectError, Waker};
 
@@ -22,10 +24,10 @@ pub(super) trait Decode: Send {
     fn decode(&mut self) -> Result<Option<RecordBatch>, ConnectError>;
 }
 
-/// What there is of the next batch.
+/// What there is of the next rows.
 pub(super) enum Answer {
-    /// A batch, and when it was read.
-    Batch(RecordBatch, u64),
+    /// Rows, and when they were read.
+    Rows(RecordBatch, u64),
     /// Nothing at the moment; the waker will be called.
     Nothing,
     End,
@@ -33,15 +35,38 @@ pub(super) enum Answer {
 
 type Message = Result<Option<(RecordBatch, u64)>, ConnectError>;
 
-/// The batches of one file.
-pub(super) enum Batches {
-    /// Decoded by whoever asks.
+/// The rows of one file.
+pub(super) struct Batches {
+    decoder: Decoder,
+    /// Rows decoded and not yet handed out, with the time at which they were read.
+    left: Option<(RecordBatch, u64)>,
+}
+
+/// Who decodes.
+enum Decoder {
+    /// Whoever asks.
     Here(Box<dyn Decode>),
-    /// Decoded by a thread, which ends when this goes.
+    /// A thread, which ends when this goes; with the file, for messages.
     Thread(Receiver<Message>, String),
 }
 
 impl Batches {
+    /// Decodes a local file where it is asked for rows, another on a thread. `path` is the file, for messages.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn of(place: &Place, path: &str, decode: Box<dyn Decode>, waker: Waker) -> Result<Self, ConnectError> {
+        match place {
+            Place::Local => Ok(Batches::here(decode)),
+            Place::Remote(..) => Batches::thread(path, decode, waker),
+        }
+    }
+
+    /// Decodes where it is asked for rows.
+    pub fn here(decode: Box<dyn Decode>) -> Self {
+        Batches { decoder: Decoder::Here(decode), left: None }
+    }
+
     /// Decodes on a thread of its own. `path` is the file, for messages.
     ///
     /// # Errors
@@ -68,18 +93,38 @@ impl Batches {
             .name("file-decoder".into())
             .spawn(work)
             .map_err(|e| ConnectError::io(format!("starting a thread to read '{path}'"), &e))?;
-        Ok(Batches::Thread(receive, path.to_string()))
+        Ok(Batches { decoder: Decoder::Thread(receive, path.to_string()), left: None })
     }
 
-    /// The next batch, if there is one.
+    /// The next rows, if there are some: at most so many (at least one), and none beyond those of a batch as it was decoded,
+    /// which may be empty.
     ///
     /// # Errors
     /// As [`Decode::decode`].
-    pub fn next(&mut self) -> Result<Answer, ConnectError> {
+    pub fn next_rows(&mut self, rows_max: usize) -> Result<Answer, ConnectError> {
+        let (batch, arrival_ns) = match self.left.take() {
+            Some(left) => left,
+            None => match self.decoder.next()? {
+                Answer::Rows(batch, arrival_ns) => (batch, arrival_ns),
+                other => return Ok(other),
+            },
+        };
+        let take = rows_max.max(1);
+        if take >= batch.num_rows() {
+            return Ok(Answer::Rows(batch, arrival_ns));
+        }
+        self.left = Some((batch.slice(take, batch.num_rows() - take), arrival_ns));
+        Ok(Answer::Rows(batch.slice(0, take), arrival_ns))
+    }
+}
+
+impl Decoder {
+    /// The next batch, if there is one.
+    fn next(&mut self) -> Result<Answer, ConnectError> {
         match self {
-            Batches::Here(decode) => Ok(decode.decode()?.map_or(Answer::End, |batch| Answer::Batch(batch, clock::now_ns()))),
-            Batches::Thread(receive, path) => match receive.try_recv() {
-                Ok(Ok(Some((batch, arrival_ns)))) => Ok(Answer::Batch(batch, arrival_ns)),
+            Decoder::Here(decode) => Ok(decode.decode()?.map_or(Answer::End, |batch| Answer::Rows(batch, clock::now_ns()))),
+            Decoder::Thread(receive, path) => match receive.try_recv() {
+                Ok(Ok(Some((batch, arrival_ns)))) => Ok(Answer::Rows(batch, arrival_ns)),
                 Ok(Ok(None)) => Ok(Answer::End),
                 Ok(Err(e)) => Err(e),
                 Err(TryRecvError::Empty) => Ok(Answer::Nothing),
@@ -87,6 +132,62 @@ impl Batches {
                     Err(ConnectError::new(format!("the thread that reads '{path}' ended without saying why")))
                 }
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    /// Batches of so many rows, which are numbered through; then it fails, or ends.
+    struct Numbers(Vec<i64>, i64, bool);
+
+    impl Decode for Numbers {
+        fn decode(&mut self) -> Result<Option<RecordBatch>, ConnectError> {
+            if self.0.is_empty() {
+                return if self.2 { Err(ConnectError::new("damaged")) } else { Ok(None) };
+            }
+            let from = self.1;
+            self.1 += self.0.remove(0);
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from..self.1));
+            Ok(Some(RecordBatch::try_from_iter([("n", numbers)]).unwrap()))
+        }
+    }
+
+    /// The rows of each answer until the end, and how it ended.
+    fn polled(mut batches: Batches, rows_max: usize) -> (Vec<Vec<i64>>, Option<String>) {
+        let mut answers = Vec::new();
+        loop {
+            match batches.next_rows(rows_max) {
+                Ok(Answer::Rows(batch, _)) => answers.push(batch.column(0).as_primitive::<Int64Type>().values().to_vec()),
+                Ok(Answer::Nothing) => std::thread::yield_now(),
+                Ok(Answer::End) => return (answers, None),
+                Err(e) => return (answers, Some(e.to_string())),
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_handed_out_in_order_and_as_many_as_wanted() {
+        for (rows_max, expect) in [
+            (2, vec![vec![0, 1], vec![2], vec![], vec![3, 4], vec![5, 6]]),
+            (0, vec![vec![0], vec![1], vec![2], vec![], vec![3], vec![4], vec![5], vec![6]]),
+            (3, vec![vec![0, 1, 2], vec![], vec![3, 4, 5], vec![6]]),
+            (100, vec![vec![0, 1, 2], vec![], vec![3, 4, 5, 6]]),
+        ] {
+            for fails in [false, true] {
+                let decode = || Box::new(Numbers(vec![3, 0, 4], 0, fails));
+                let end = fails.then(|| "damaged".to_string());
+                assert_eq!(polled(Batches::here(decode()), rows_max), (expect.clone(), end.clone()), "{rows_max}");
+                let thread = Batches::thread("f", decode(), Waker::noop()).unwrap();
+                assert_eq!(polled(thread, rows_max), (expect.clone(), end), "{rows_max}");
+            }
         }
     }
 }

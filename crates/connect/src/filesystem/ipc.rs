@@ -21,17 +21,16 @@ use serde::{Deserialize, Serialize};
 use tidemill_format::FormatError;
 use tidemill_format::compression::{self, Compression};
 use tidemill_format::ipc::{self, ArrowAsk, ArrowFile, ArrowOptions, ArrowReader, ArrowShape, IpcInput};
-use tidemill_format::options::{OptionSet, RawOptions};
-use tidemill_store::{ObjectFile, SIZE_UNKNOWN, StoreOptions};
+use tidemill_store::{ObjectFile, SIZE_UNKNOWN};
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
 use super::cache::{self, Care, Residency, Tracked};
 use super::directory::Place;
-use super::listing::{Kind, Listing};
 use super::metadata::{Constants, FileInfo};
 use super::page::{self, Map};
-use super::path::{self, Location};
+use super::path;
 use super::ranges::Piece;
+use super::sample::{first_file, options_of};
 use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
 
 /// How far behind what is read the system is asked to fetch of a file that is not in its cache, bytes.
@@ -256,27 +255,20 @@ pub fn shape_of(path: &str) -> Result<Option<ArrowShape>, ConnectError> {
 /// # Errors
 /// There is no such file, it is a pipe, or none of Arrow's.
 pub fn schema_of(path: &str, options: &BTreeMap<String, String>) -> Result<SchemaRef, ConnectError> {
-    let options = options.iter().filter(|(key, _)| key.starts_with("store.") || *key == "compression");
-    let mut raw = RawOptions::new(format!("'{path}'"), options.map(|(key, value)| (key.clone(), value.clone())));
-    let (compression, store) = (raw.take::<Compression>("compression")?, StoreOptions::take(&mut raw)?);
-    raw.finish()?;
-    store.check().map_err(|e| ConnectError::new(e.to_string()))?;
-    let listing = Listing::new(Location::parse(path)?, None, store);
-    let Some(item) = listing.items(false)?.into_iter().find(|item| item.kind == Kind::Plain) else {
-        return Err(ConnectError::new(format!("there is no Arrow file in '{path}'; those in archives cannot be read, unpack them")));
-    };
-    let name = &item.path;
-    if item.local() && !fs::metadata(name).is_ok_and(|meta| meta.is_file()) {
+    let mut raw = options_of(path, options, |key| key == "compression");
+    let compression = raw.take::<Compression>("compression")?;
+    let (name, place) = first_file(path, raw, "Arrow")?;
+    if matches!(place, Place::Local) && !fs::metadata(&name).is_ok_and(|meta| meta.is_file()) {
         let why = "it can be read only once, so its columns must be declared by CREATE TABLE";
         return Err(ConnectError::new(format!("'{name}' is no regular file: {why}")));
     }
-    let compression = compression.unwrap_or_else(|| Compression::from_path(path::plain_name(name)));
+    let compression = compression.unwrap_or_else(|| Compression::from_path(path::plain_name(&name)));
     let manner = Manner { compression, map: false, trusted: false, care: Care::default() };
-    match opened(name, &listing.place(name)?, &manner)? {
+    match opened(&name, &place, &manner)? {
         Opened::File(_, file) => ipc::schema_of_file(&file),
         Opened::Stream(input) => ipc::schema_of_stream(input),
     }
-    .map_err(|e| wrong(name, e))
+    .map_err(|e| wrong(&name, e))
 }
 
 /// Where a split stands.
@@ -328,11 +320,11 @@ pub(super) fn open(
     let batches = match here {
         true => {
             decoding.reader = Some(decoding.open()?);
-            Batches::Here(Box::new(decoding))
+            Batches::here(Box::new(decoding))
         }
         false => Batches::thread(path, Box::new(decoding), waker)?,
     };
-    Ok(Box::new(IpcReader { batches, next, read, told: 0, decoded: None, constants }))
+    Ok(Box::new(IpcReader { batches, next, read, told: 0, constants }))
 }
 
 /// Opens a file when it is first asked for rows, and decodes it.
@@ -389,30 +381,21 @@ struct IpcReader {
     /// Bytes of the file that were read, and those that were told.
     read: Arc<AtomicU64>,
     told: u64,
-    /// Rows decoded and not yet handed out, with the time at which they were read.
-    decoded: Option<(RecordBatch, u64)>,
     constants: Constants,
 }
 
 impl Reader for IpcReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
-        let (batch, arrival_ns) = match self.decoded.take() {
-            Some(decoded) => decoded,
-            None => match self.batches.next()? {
-                Answer::Batch(batch, arrival_ns) => (batch, arrival_ns),
-                Answer::Nothing => return Ok(Polled::Pending),
-                Answer::End => return Ok(Polled::End),
-            },
+        let (batch, arrival_ns) = match self.batches.next_rows(rows_max)? {
+            Answer::Rows(batch, arrival_ns) => (batch, arrival_ns),
+            Answer::Nothing => return Ok(Polled::Pending),
+            Answer::End => return Ok(Polled::End),
         };
-        let take = batch.num_rows().min(rows_max.max(1));
-        if take < batch.num_rows() {
-            self.decoded = Some((batch.slice(take, batch.num_rows() - take), arrival_ns));
-        }
-        self.next += take as u64;
+        self.next += batch.num_rows() as u64;
         let read = self.read.load(Ordering::Relaxed);
         let bytes = read - self.told;
         self.told = read;
-        Ok(Polled::Rows(Rows::good(self.constants.append(batch.slice(0, take))?, arrival_ns, bytes)))
+        Ok(Polled::Rows(Rows::good(self.constants.append(batch)?, arrival_ns, bytes)))
     }
 
     fn position(&self) -> serde_json::Value {

@@ -8,7 +8,7 @@
 //! buckets, [`writer`] writes them, [`partition`] divides them among directories. What does not live here: how
 //! object stores are spoken to.
 
-mod avro;
+pub mod avro;
 mod batches;
 mod bucket;
 pub mod cache;

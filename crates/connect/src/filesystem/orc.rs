@@ -11,20 +11,18 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use serde::Deserialize;
-use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_format::orc::{self, OrcFileReader, OrcInput};
 use tidemill_format::parquet::{ChunkReader, Length, ParquetError, ParquetInput};
-use tidemill_store::{ObjectFile, StoreOptions};
+use tidemill_store::ObjectFile;
 
 use super::batches::{BATCH_ROWS, Batches, Decode};
 use super::cache::Care;
 use super::columns::{LocalColumns, RemoteColumns};
 use super::directory::Place;
-use super::listing::{Kind, Listing};
 use super::metadata::{Constants, FileInfo};
 use super::parquet;
-use super::path::Location;
 use super::ranges::Piece;
+use super::sample::{first_file, options_of};
 use crate::{ConnectError, ReadRequest, Reader, Split, Waker};
 
 /// Where an ORC split stands.
@@ -119,17 +117,9 @@ pub(super) fn rows(path: &str) -> Option<usize> {
 /// # Errors
 /// There is no such file, or it is no ORC file, or has a column that tables cannot have.
 pub fn schema_of(path: &str, options: &BTreeMap<String, String>) -> Result<SchemaRef, ConnectError> {
-    let options = options.iter().filter(|(key, _)| key.starts_with("store."));
-    let mut raw = RawOptions::new(format!("'{path}'"), options.map(|(key, value)| (key.clone(), value.clone())));
-    let store = StoreOptions::take(&mut raw)?;
-    raw.finish()?;
-    store.check().map_err(|e| ConnectError::new(e.to_string()))?;
-    let listing = Listing::new(Location::parse(path)?, None, store);
-    let Some(item) = listing.items(false)?.into_iter().find(|item| item.kind == Kind::Plain) else {
-        return Err(ConnectError::new(format!("there is no ORC file in '{path}'; those in archives cannot be read, unpack them")));
-    };
-    let input = input(&listing.place(&item.path)?, &item.path, Care::default())?;
-    Ok(orc::schema_in(Path::new(&item.path), &*input)?)
+    let (name, place) = first_file(path, options_of(path, options, |_| false), "ORC")?;
+    let input = input(&place, &name, Care::default())?;
+    Ok(orc::schema_in(Path::new(&name), &*input)?)
 }
 
 /// Opens a split.
@@ -169,10 +159,7 @@ pub(super) fn open(
     }
     let constants = Constants::of(request, info)?;
     let decode = Box::new(Stripes(file));
-    let batches = match place {
-        Place::Local => Batches::Here(decode),
-        Place::Remote(..) => Batches::thread(path, decode, waker)?,
-    };
+    let batches = Batches::of(place, path, decode, waker)?;
     Ok(parquet::numbered(batches, rows, start..end, info.size, constants))
 }
 

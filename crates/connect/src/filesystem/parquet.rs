@@ -119,16 +119,13 @@ pub(super) fn open(
     }
     let constants = Constants::of(request, info)?;
     let decode = Box::new(ToEnd { file, next: start, end });
-    let batches = match place {
-        Place::Local => Batches::Here(decode),
-        Place::Remote(..) => Batches::thread(path, decode, waker)?,
-    };
+    let batches = Batches::of(place, path, decode, waker)?;
     Ok(numbered(batches, rows, start..end, info.size, constants))
 }
 
 /// A reader whose position is the number of a row: `batches` are `part` of the `rows` rows of a file of `bytes` bytes.
 pub(super) fn numbered(batches: Batches, rows: u64, part: Range<u64>, bytes: u64, constants: Constants) -> Box<dyn Reader> {
-    Box::new(ParquetReader { batches, rows, next: part.start, end: part.end, bytes, decoded: None, constants })
+    Box::new(ParquetReader { batches, rows, next: part.start, end: part.end, bytes, constants })
 }
 
 /// Decodes up to a row, and reads nothing for those behind it.
@@ -161,8 +158,6 @@ struct ParquetReader {
     end: u64,
     /// Length of the file.
     bytes: u64,
-    /// Rows decoded and not yet handed out, with the time at which they were read.
-    decoded: Option<(RecordBatch, u64)>,
     constants: Constants,
 }
 
@@ -176,25 +171,17 @@ impl ParquetReader {
 impl Reader for ParquetReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         if self.next >= self.end {
-            self.decoded = None;
             return Ok(Polled::End);
         }
-        let (batch, arrival_ns) = match self.decoded.take() {
-            Some(decoded) => decoded,
-            None => match self.batches.next()? {
-                Answer::Batch(batch, arrival_ns) => (batch, arrival_ns),
-                Answer::Nothing => return Ok(Polled::Pending),
-                Answer::End => return Ok(Polled::End),
-            },
-        };
         let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
-        let take = batch.num_rows().min(rows_max.max(1)).min(left);
-        if take < batch.num_rows() {
-            self.decoded = Some((batch.slice(take, batch.num_rows() - take), arrival_ns));
-        }
-        let bytes = self.bytes_before(self.next + take as u64) - self.bytes_before(self.next);
-        self.next += take as u64;
-        let batch = if take < batch.num_rows() { batch.slice(0, take) } else { batch };
+        let (batch, arrival_ns) = match self.batches.next_rows(rows_max.min(left))? {
+            Answer::Rows(batch, arrival_ns) => (batch, arrival_ns),
+            Answer::Nothing => return Ok(Polled::Pending),
+            Answer::End => return Ok(Polled::End),
+        };
+        let next = self.next + batch.num_rows() as u64;
+        let bytes = self.bytes_before(next) - self.bytes_before(self.next);
+        self.next = next;
         Ok(Polled::Rows(Rows::good(self.constants.append(batch)?, arrival_ns, bytes)))
     }
 

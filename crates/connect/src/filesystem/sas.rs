@@ -17,16 +17,15 @@ use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_format::types::type_name;
 use tidemill_format::{Encoder, FormatError, option_enum};
 use tidemill_sas::{As, Charset, Column, Kind as SasKind, Pages, SasError, SasFile, Wanted, XportEncoder, XportFile, XportVersion};
-use tidemill_store::{ObjectFile, StoreOptions};
+use tidemill_store::ObjectFile;
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
 use super::cache::{self, Care, Residency};
 use super::directory::Place;
-use super::listing::{Kind, Listing};
 use super::metadata::{Constants, FileInfo};
 use super::page;
-use super::path::Location;
 use super::ranges::Piece;
+use super::sample::{first_file, options_of};
 use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
 
 /// How far ahead of what is read the system is asked to fetch of a file that is not in its cache, bytes.
@@ -277,21 +276,12 @@ pub(super) fn rows(format: &SasFormat, path: &str) -> Option<usize> {
 /// # Errors
 /// There is no such file, or it is none of this format.
 pub fn schema_of(format: &str, path: &str, options: &BTreeMap<String, String>) -> Result<SchemaRef, ConnectError> {
-    let matter = |key: &str| ["store.", "sas.", "xport."].iter().any(|begin| key.starts_with(begin));
-    let options = options.iter().filter(|(key, _)| matter(key));
-    let mut raw = RawOptions::new(format!("'{path}'"), options.map(|(key, value)| (key.clone(), value.clone())));
-    let (format, store) = (SasFormat::take(format == "xport", &mut raw)?, StoreOptions::take(&mut raw)?);
-    raw.finish()?;
-    store.check().map_err(|e| ConnectError::new(e.to_string()))?;
-    let listing = Listing::new(Location::parse(path)?, None, store);
-    let Some(item) = listing.items(false)?.into_iter().find(|item| item.kind == Kind::Plain) else {
-        let name = format.name();
-        return Err(ConnectError::new(format!("there is no {name} file in '{path}'; those in archives cannot be read, unpack them")));
-    };
-    let place = listing.place(&item.path)?;
+    let mut raw = options_of(path, options, |key| key.starts_with("sas.") || key.starts_with("xport."));
+    let format = SasFormat::take(format == "xport", &mut raw)?;
+    let (name, place) = first_file(path, raw, format.name())?;
     Ok(match &format {
-        SasFormat::Sas(options) => open_sas(&place, &item.path, Care::default(), options)?.schema(),
-        SasFormat::Xport(sas, xport) => open_xport(&place, &item.path, Care::default(), sas, xport)?.schema(),
+        SasFormat::Sas(options) => open_sas(&place, &name, Care::default(), options)?.schema(),
+        SasFormat::Xport(sas, xport) => open_xport(&place, &name, Care::default(), sas, xport)?.schema(),
     })
 }
 
@@ -342,11 +332,8 @@ pub(super) fn open(
     let schema = Arc::new(Schema::new(request.projection.iter().map(|i| request.physical.fields()[*i].clone()).collect::<Vec<_>>()));
     let decode = Box::new(Decoding { rows, schema, columns, path: path.to_string() });
     let constants = Constants::of(request, info)?;
-    let batches = match place {
-        Place::Local => Batches::Here(decode),
-        Place::Remote(..) => Batches::thread(path, decode, waker)?,
-    };
-    Ok(Box::new(SasReader { batches, next, bytes, decoded: None, constants }))
+    let batches = Batches::of(place, path, decode, waker)?;
+    Ok(Box::new(SasReader { batches, next, bytes, constants }))
 }
 
 /// The file's columns that are asked for, by name (in letters of either case, as in SAS), and as what each is read.
@@ -428,8 +415,6 @@ struct SasReader {
     next: u64,
     /// So many rows have so many bytes in the file: (bytes, rows).
     bytes: (u64, u64),
-    /// Rows decoded and not yet handed out, with the time at which they were read.
-    decoded: Option<(RecordBatch, u64)>,
     constants: Constants,
 }
 
@@ -443,21 +428,15 @@ impl SasReader {
 
 impl Reader for SasReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
-        let (batch, arrival_ns) = match self.decoded.take() {
-            Some(decoded) => decoded,
-            None => match self.batches.next()? {
-                Answer::Batch(batch, arrival_ns) => (batch, arrival_ns),
-                Answer::Nothing => return Ok(Polled::Pending),
-                Answer::End => return Ok(Polled::End),
-            },
+        let (batch, arrival_ns) = match self.batches.next_rows(rows_max)? {
+            Answer::Rows(batch, arrival_ns) => (batch, arrival_ns),
+            Answer::Nothing => return Ok(Polled::Pending),
+            Answer::End => return Ok(Polled::End),
         };
-        let take = batch.num_rows().min(rows_max.max(1));
-        if take < batch.num_rows() {
-            self.decoded = Some((batch.slice(take, batch.num_rows() - take), arrival_ns));
-        }
-        let bytes = self.bytes_before(self.next + take as u64) - self.bytes_before(self.next);
-        self.next += take as u64;
-        Ok(Polled::Rows(Rows::good(self.constants.append(batch.slice(0, take))?, arrival_ns, bytes)))
+        let next = self.next + batch.num_rows() as u64;
+        let bytes = self.bytes_before(next) - self.bytes_before(self.next);
+        self.next = next;
+        Ok(Polled::Rows(Rows::good(self.constants.append(batch)?, arrival_ns, bytes)))
     }
 
     fn position(&self) -> serde_json::Value {

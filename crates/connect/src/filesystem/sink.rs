@@ -24,7 +24,7 @@ use super::FileFormat;
 use super::bucket::Bucket;
 use super::partition::{self, PartitionedWriter};
 use super::rename::{exchange, rename_new, sync_directory};
-use super::writer::{AvroWriter, IpcWriter, ParquetWriter, Parts, TextWriter, Unnamed, WholeWriter, is_at};
+use super::writer::{AvroWriter, IpcWriter, Parts, TextWriter, Unnamed, WholeWriter, is_at};
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 /// What every file name ends with until it is committed.
@@ -85,7 +85,7 @@ impl FileSink {
         let parts = parts.into_bucket(self.bucket.clone());
         Ok(match &self.format {
             FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&schema)?, self.compression)),
-            FileFormat::Parquet(options) => Box::new(ParquetWriter::new(parts, options.clone(), schema)),
+            FileFormat::Parquet(options) => Box::new(WholeWriter::parquet(parts, options.clone(), schema)),
             FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), schema)),
             FileFormat::Arrow(options) => Box::new(IpcWriter::new(parts, options.clone(), schema)),
             FileFormat::Orc(options) => Box::new(WholeWriter::orc(parts, options.clone(), schema)),

@@ -1,12 +1,12 @@
-//! Writers of part files: one shard's rows as text, Parquet or Avro (in [`whole`] ORC and XLSX), rolled by size and age, onto a
-//! disk or into a bucket. They become visible elsewhere (`sink`, `bucket`).
+//! Writers of part files: one shard's rows as text or, in [`whole`], [`avro`] and [`ipc`], in formats that take batches, rolled by
+//! size and age, onto a disk or into a bucket. They become visible elsewhere (`sink`, `bucket`).
 
+mod avro;
 mod ipc;
-
-pub(super) use ipc::IpcWriter;
-
 mod whole;
 
+pub(super) use avro::AvroWriter;
+pub(super) use ipc::IpcWriter;
 pub(super) use whole::WholeWriter;
 
 use std::fs::{File, OpenOptions};
@@ -17,12 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
-use tidemill_format::avro::{AvroFileOptions, AvroFileWriter};
+use tidemill_format::Encoder;
 use tidemill_format::compression::{self, CompressWriter, Compression};
-use tidemill_format::parquet::{ParquetFileWriter, ParquetOptions};
-use tidemill_format::{Encoder, FormatError};
 use tidemill_store::StoreError;
 
 use super::bucket::{Bucket, Upload};
@@ -352,183 +349,5 @@ impl Writer for TextWriter {
 
     fn stats(&self) -> WriterStats {
         WriterStats { bytes: self.bytes + self.buffer.len() as u64 }
-    }
-}
-
-/// Writes Parquet.
-pub(super) struct ParquetWriter {
-    parts: Parts,
-    options: ParquetOptions,
-    schema: SchemaRef,
-    open: Option<(Part, ParquetFileWriter)>,
-    /// Bytes in the closed files.
-    bytes: u64,
-}
-
-impl ParquetWriter {
-    pub fn new(parts: Parts, options: ParquetOptions, schema: SchemaRef) -> Self {
-        ParquetWriter { parts, options, schema, open: None, bytes: 0 }
-    }
-
-    fn wrong(part: &Part, e: FormatError) -> ConnectError {
-        match e {
-            FormatError::Io(e) => part.wrong(&e),
-            other => ConnectError::from(other).at(format!("writing '{}'", part.path.display())),
-        }
-    }
-
-    /// Begins a part file.
-    fn begin(&mut self) -> Result<(), ConnectError> {
-        let part = self.parts.create()?;
-        let out = ParquetFileWriter::new(Box::new(part.counted()), &self.schema, &self.options).map_err(|e| Self::wrong(&part, e))?;
-        self.open = Some((part, out));
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), ConnectError> {
-        if let Some((part, out)) = self.open.take() {
-            out.finish().map_err(|e| Self::wrong(&part, e))?;
-            self.bytes += part.written.load(Ordering::Relaxed);
-            self.parts.seal(part)?;
-        }
-        Ok(())
-    }
-
-    fn roll(&mut self) -> Result<(), ConnectError> {
-        match &self.open {
-            Some((part, out)) if self.parts.due(part, out.sizes().0) => self.close(),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Writer for ParquetWriter {
-    fn write(&mut self, block: &Block) -> Result<(), ConnectError> {
-        if block.rows() == 0 {
-            return Ok(());
-        }
-        if self.open.is_none() {
-            self.begin()?;
-        }
-        let (part, out) = self.open.as_mut().expect("begun above");
-        out.write(&block.batch).map_err(|e| Self::wrong(part, e))?;
-        self.roll()
-    }
-
-    fn flush(&mut self) -> Result<(), ConnectError> {
-        self.roll()
-    }
-
-    fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, ConnectError> {
-        self.parts.check_last(last, self.open.is_some())?;
-        if self.parts.lacks_file(last) {
-            self.begin()?;
-        }
-        self.close()?;
-        Ok(self.parts.take())
-    }
-
-    fn stats(&self) -> WriterStats {
-        let open = self.open.as_ref().map_or(0, |(part, _)| part.written.load(Ordering::Relaxed));
-        WriterStats { bytes: self.bytes + open }
-    }
-}
-
-/// Writes Avro.
-pub(super) struct AvroWriter {
-    parts: Parts,
-    options: AvroFileOptions,
-    schema: SchemaRef,
-    open: Option<(Part, AvroFileWriter)>,
-    /// Rows gathered for the next block of the file.
-    waiting: Vec<Block>,
-    waiting_rows: usize,
-    /// Bytes in the closed files.
-    bytes: u64,
-}
-
-impl AvroWriter {
-    pub fn new(parts: Parts, options: AvroFileOptions, schema: SchemaRef) -> Self {
-        AvroWriter { parts, options, schema, open: None, waiting: Vec::new(), waiting_rows: 0, bytes: 0 }
-    }
-
-    fn wrong(part: &Part, e: FormatError) -> ConnectError {
-        match e {
-            FormatError::Io(e) => part.wrong(&e),
-            other => ConnectError::from(other).at(format!("writing '{}'", part.path.display())),
-        }
-    }
-
-    /// Writes what was gathered as a block of the file.
-    fn drain(&mut self) -> Result<(), ConnectError> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        self.waiting_rows = 0;
-        let blocks = std::mem::take(&mut self.waiting);
-        let batch = Block::concat_columns(&blocks[0].schema(), &blocks)
-            .map_err(|e| ConnectError::new(format!("gathering rows for an Avro file: {e}")))?;
-        if self.open.is_none() {
-            self.begin()?;
-        }
-        let (part, out) = self.open.as_mut().expect("begun above");
-        out.write(&batch).map_err(|e| Self::wrong(part, e))
-    }
-
-    /// Begins a part file.
-    fn begin(&mut self) -> Result<(), ConnectError> {
-        let part = self.parts.create()?;
-        let out = AvroFileWriter::new(Box::new(part.counted()), &self.schema, &self.options).map_err(|e| Self::wrong(&part, e))?;
-        self.open = Some((part, out));
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), ConnectError> {
-        self.drain()?;
-        if let Some((part, out)) = self.open.take() {
-            out.finish().map_err(|e| Self::wrong(&part, e))?;
-            self.bytes += part.written.load(Ordering::Relaxed);
-            self.parts.seal(part)?;
-        }
-        Ok(())
-    }
-
-    fn roll(&mut self) -> Result<(), ConnectError> {
-        match &self.open {
-            Some((part, _)) if self.parts.due(part, 0) => self.close(),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Writer for AvroWriter {
-    fn write(&mut self, block: &Block) -> Result<(), ConnectError> {
-        if block.rows() > 0 {
-            self.waiting_rows += block.rows();
-            self.waiting.push(block.clone());
-        }
-        // A block has a head of some twenty bytes and is compressed as a whole.
-        if self.waiting_rows >= ROWS_MAX {
-            self.drain()?;
-        }
-        self.roll()
-    }
-
-    fn flush(&mut self) -> Result<(), ConnectError> {
-        self.roll()
-    }
-
-    fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, ConnectError> {
-        self.parts.check_last(last, self.open.is_some() || !self.waiting.is_empty())?;
-        if self.parts.lacks_file(last) {
-            self.begin()?;
-        }
-        self.close()?;
-        Ok(self.parts.take())
-    }
-
-    fn stats(&self) -> WriterStats {
-        let open = self.open.as_ref().map_or(0, |(part, _)| part.written.load(Ordering::Relaxed));
-        WriterStats { bytes: self.bytes + open }
     }
 }

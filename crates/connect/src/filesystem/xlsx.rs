@@ -12,17 +12,16 @@ use serde::{Deserialize, Serialize};
 use tidemill_archive::{Limits, LocalFile, ReadAt, zip_directory};
 use tidemill_block::clock;
 use tidemill_format::BadRecord;
-use tidemill_format::options::{OptionSet, OptionValue, RawOptions};
+use tidemill_format::options::{OptionSet, OptionValue};
 use tidemill_format::xlsx::{self, XlsxInput, XlsxOptions, XlsxRows};
-use tidemill_store::{ObjectFile, StoreOptions};
+use tidemill_store::ObjectFile;
 
 use super::cache::{self, residency};
 use super::directory::Place;
 use super::feed::WakeAtEnd;
-use super::listing::{Kind, Listing};
 use super::metadata::{Constants, FileInfo};
-use super::path::Location;
 use super::ranges::Piece;
+use super::sample::{first_file, options_of};
 use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
 
 /// Rows made at once.
@@ -104,18 +103,12 @@ fn input(place: &Place, path: &str, options: &XlsxOptions) -> Result<Box<dyn Xls
 /// There is no such file or sheet, or it is no workbook.
 pub fn schema_of(path: &str, options: &BTreeMap<String, String>, header: Option<bool>) -> Result<(SchemaRef, bool), ConnectError> {
     let said = options.contains_key("xlsx.header");
-    let options = options.iter().filter(|(key, _)| key.starts_with("store.") || key.starts_with("xlsx."));
-    let mut raw = RawOptions::new(format!("'{path}'"), options.map(|(key, value)| (key.clone(), value.clone())));
-    let (format, store) = (XlsxOptions::take(&mut raw)?, StoreOptions::take(&mut raw)?);
-    raw.finish()?;
-    store.check().map_err(|e| ConnectError::new(e.to_string()))?;
-    let listing = Listing::new(Location::parse(path)?, None, store);
-    let Some(item) = listing.items(false)?.into_iter().find(|item| item.kind == Kind::Plain) else {
-        return Err(ConnectError::new(format!("there is no XLSX file in '{path}'; those in archives cannot be read, unpack them")));
-    };
-    let input = input(&listing.place(&item.path)?, &item.path, &format)?;
+    let mut raw = options_of(path, options, |key| key.starts_with("xlsx."));
+    let format = XlsxOptions::take(&mut raw)?;
+    let (name, place) = first_file(path, raw, "XLSX")?;
+    let input = input(&place, &name, &format)?;
     let header = if said { Some(format.header) } else { header };
-    Ok(xlsx::infer(&item.path, input, &format, header)?)
+    Ok(xlsx::infer(&name, input, &format, header)?)
 }
 
 /// Opens a split, which is a whole file.

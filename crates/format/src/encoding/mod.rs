@@ -10,7 +10,7 @@ mod write;
 use std::borrow::Cow;
 use std::fmt;
 
-use encoding_rs::{DecoderResult, EncoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{DecoderResult, EUC_JP, EncoderResult, Encoding, GB18030, GBK, ISO_2022_JP, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE};
 
 use crate::FormatError;
 use crate::options::{OptionValue, one_of};
@@ -86,7 +86,7 @@ impl TextEncoding {
         Ok(Cow::Owned(text))
     }
 
-    /// Appends the text; without a byte order mark.
+    /// Appends the text; without a byte order mark. Whatever is written reads back as the same text.
     ///
     /// # Errors
     /// The first character that the encoding lacks. What was appended then is of no use.
@@ -106,18 +106,20 @@ impl TextEncoding {
             }
             return Ok(());
         }
+        let (mut rest, behind) = text.split_at(misread(encoding, text).unwrap_or(text.len()));
         // One encoder a call: a stateful encoding is back in its first state at the end of each.
         let mut encoder = encoding.new_encoder();
-        let mut rest = text;
         loop {
             let room = encoder.max_buffer_length_from_utf8_without_replacement(rest.len());
             out.reserve(room.expect("buffers are far smaller than the memory there could be"));
             let (result, read) = encoder.encode_from_utf8_to_vec_without_replacement(rest, out, true);
-            rest = &rest[read..];
+            let (done, left) = rest.split_at(read);
+            rest = left;
             match result {
-                EncoderResult::InputEmpty => return Ok(()),
+                EncoderResult::InputEmpty => return behind.chars().next().map_or(Ok(()), Err),
                 EncoderResult::OutputFull => {}
-                EncoderResult::Unmappable(character) => return Err(character),
+                // Of control characters that would switch ISO-2022-JP the encoder says that they are U+FFFD.
+                EncoderResult::Unmappable(character) => return Err(done.chars().next_back().unwrap_or(character)),
             }
         }
     }
@@ -125,6 +127,31 @@ impl TextEncoding {
     /// What stands at the beginning of a file.
     pub fn mark(self) -> &'static [u8] {
         if self == TextEncoding::Utf16 { &[0xFF, 0xFE] } else { &[] }
+    }
+}
+
+/// The characters of private use whose places GB 18030-2022 gave to others; in writing they have their old bytes.
+const GIVEN_AWAY: [char; 18] = [
+    '\u{E78D}', '\u{E78E}', '\u{E78F}', '\u{E790}', '\u{E791}', '\u{E792}', '\u{E793}', '\u{E794}', '\u{E795}', '\u{E796}', '\u{E81E}',
+    '\u{E826}', '\u{E82B}', '\u{E82C}', '\u{E832}', '\u{E843}', '\u{E854}', '\u{E864}',
+];
+
+/// Where the first character stands that the Encoding Standard writes as the bytes of another one, as which it would be read
+/// back. Such characters are as good as missing.
+fn misread(encoding: &'static Encoding, text: &str) -> Option<usize> {
+    if text.is_ascii() {
+        return None;
+    }
+    if encoding == SHIFT_JIS || encoding == EUC_JP {
+        // As the backslash, the tilde and U+FF0D.
+        text.find(['\u{A5}', '\u{203E}', '\u{2212}'])
+    } else if encoding == ISO_2022_JP {
+        // As U+FF0D, and narrow katakana as wide ones; it has the other two.
+        text.find(|c: char| matches!(c, '\u{2212}' | '\u{FF61}'..='\u{FF9F}'))
+    } else if encoding == GBK || encoding == GB18030 {
+        text.find(|c: char| ('\u{E78D}'..='\u{E864}').contains(&c) && GIVEN_AWAY.contains(&c))
+    } else {
+        None
     }
 }
 

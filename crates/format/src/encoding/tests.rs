@@ -109,6 +109,51 @@ fn text_becomes_bytes_and_text_again() {
     assert_eq!(encoding("shift_jis").encode("\u{1F4A9}", &mut Vec::new()), Err('\u{1F4A9}'));
 }
 
+/// The Encoding Standard has Japanese encoders write the yen sign as a backslash, and more of the kind: for forms of web
+/// pages, which are not read back.
+#[test]
+fn what_would_be_read_as_another_character_is_lacking() {
+    for (label, text, lacking) in [
+        ("shift_jis", "a¥1", Some('¥')),
+        ("shift_jis", "日‾", Some('‾')),
+        ("shift_jis", "1 − 1", Some('−')),
+        ("shift_jis", "ж − \u{1F4A9}", Some('−')),
+        ("shift_jis", "ﾃﾞ－\\~", None),
+        ("euc-jp", "a¥1", Some('¥')),
+        ("euc-jp", "日‾", Some('‾')),
+        ("euc-jp", "1 − 1", Some('−')),
+        ("euc-jp", "\u{1F4A9} −", Some('\u{1F4A9}')),
+        ("euc-jp", "ﾃﾞ－\\~", None),
+        ("iso-2022-jp", "1 − 1", Some('−')),
+        ("iso-2022-jp", "aﾃ", Some('ﾃ')),
+        ("iso-2022-jp", "a\u{1b}b", Some('\u{1b}')),
+        ("iso-2022-jp", "¥1‾日\\~－", None),
+        ("gbk", "a\u{E81E}", Some('\u{E81E}')),
+        ("gb18030", "中\u{E78D}", Some('\u{E78D}')),
+        ("gb18030", "¥‾−龴", None),
+    ] {
+        let mut bytes = Vec::new();
+        assert_eq!(encoding(label).encode(text, &mut bytes).err(), lacking, "{label}: {text}");
+        if lacking.is_none() {
+            check(label, &bytes, Ok(text));
+        }
+    }
+}
+
+#[test]
+fn whatever_can_be_written_reads_back() {
+    for label in ["shift_jis", "euc-jp", "iso-2022-jp", "gbk", "gb18030", "big5", "euc-kr", "windows-1252", "koi8-u", "ibm866"] {
+        let (encoding, mut bytes) = (encoding(label), Vec::new());
+        for character in '\u{0}'..='\u{FFFF}' {
+            let text = format!("a{character}b");
+            bytes.clear();
+            if encoding.encode(&text, &mut bytes).is_ok() {
+                assert_eq!(encoding.decode(&bytes, "csv.encoding").as_deref(), Ok(&*text), "{label}: U+{:04X}", u32::from(character));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_reader_gives_what_stands_before_the_fault_first() {
     let bytes = b"caf\xe9\xaa".repeat(50_000);

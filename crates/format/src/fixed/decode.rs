@@ -8,7 +8,7 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 
 use super::layout::{Layout, Place};
-use super::{ENCODING, FixedOptions, Trim};
+use super::{ENCODING, FixedOptions, Trim, trim_end, trim_start};
 use crate::csv::Header;
 use crate::csv::field::{Field, Kind, build, unfit};
 use crate::encoding::Mark;
@@ -29,7 +29,6 @@ pub struct FixedDecoder {
     columns: Vec<Column>,
     schema: SchemaRef,
     header: Header,
-    null: Option<Vec<u8>>,
     allow_short: bool,
     mark: Mark,
     buffer: Vec<u8>,
@@ -47,6 +46,8 @@ struct Column {
     place: Place,
     kind: Kind,
     trim: Trim,
+    /// What a field must be for NULL, as [`Trim::told`] gives it: nothing if a blank one is.
+    null: Vec<u8>,
 }
 
 /// A line in the buffer, without its end.
@@ -73,11 +74,12 @@ impl FixedDecoder {
     pub fn new(options: &FixedOptions, physical: &SchemaRef, projection: &[usize]) -> Result<Self, FormatError> {
         let names: Vec<&str> = physical.fields().iter().map(|f| f.name().as_str()).collect();
         let layout = Layout::of(&options.widths, &names)?;
+        let null = options.null_literal.as_deref().unwrap_or_default().as_bytes();
         let columns = projection.iter().map(|&at| -> Result<Column, FormatError> {
             let field = physical.field(at);
             let kind = Kind::of(field.name(), field.data_type()).map_err(|_| unsupported(field.name(), &type_name(field.data_type())))?;
             let trim = if matches!(kind, Kind::Text) { options.trim } else { Trim::Both };
-            Ok(Column { name: field.name().clone(), place: layout.places[at], kind, trim })
+            Ok(Column { name: field.name().clone(), place: layout.places[at], kind, trim, null: trim.told(null).to_vec() })
         });
         Ok(FixedDecoder {
             columns: columns.collect::<Result<_, FormatError>>()?,
@@ -86,7 +88,6 @@ impl FixedDecoder {
             names: names.into_iter().map(String::from).collect(),
             schema: Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>())),
             header: options.header,
-            null: options.null_literal.clone().map(String::into_bytes),
             allow_short: options.allow_short_lines,
             mark: Mark::default(),
             buffer: Vec::new(),
@@ -211,10 +212,9 @@ impl FixedDecoder {
         let field = |row: usize| {
             let text = self.text(at, row, lines[row], wide);
             let Some(text) = text else { return Field::Null };
-            let null = match &self.null {
-                Some(null) => text == null || (text.is_empty() && !matches!(column.kind, Kind::Text)),
-                None => text.is_empty(),
-            };
+            // The others have no blanks any more that count.
+            let told = if column.trim == Trim::None { trim_end(text) } else { text };
+            let null = told == column.null || (told.is_empty() && !matches!(column.kind, Kind::Text));
             if null { Field::Null } else { Field::Text(text) }
         };
         build(&column.kind, lines.len(), ascii, field, |row| {
@@ -232,21 +232,16 @@ impl FixedDecoder {
             None | Some(0) => (column.place.start.min(bytes.len()), column.place.end.min(bytes.len())),
             Some(entry) => wide.bounds[(*entry as usize - 1) * self.columns.len() + at],
         };
-        if from == to {
+        // The rest of a line that ends where it begins is there, and empty.
+        if from == to && (self.allow_short || !column.place.is_rest()) {
             return None;
         }
-        let mut text = &bytes[from..to];
-        if column.trim != Trim::None {
-            while let [rest @ .., b' '] = text {
-                text = rest;
-            }
-        }
-        if column.trim == Trim::Both {
-            while let [b' ', rest @ ..] = text {
-                text = rest;
-            }
-        }
-        Some(text)
+        let text = &bytes[from..to];
+        Some(match column.trim {
+            Trim::None => text,
+            Trim::End => trim_end(text),
+            Trim::Both => trim_start(trim_end(text)),
+        })
     }
 }
 

@@ -5,9 +5,9 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, SchemaRef};
 use tidemill_block::Block;
 
-use super::FixedOptions;
 use super::decode::unsupported;
 use super::layout::{Layout, Place};
+use super::{FixedOptions, Trim};
 use crate::csv::{Cell, CsvEncoder, Header, shown};
 use crate::types::type_name;
 use crate::{Encoder, FormatError};
@@ -28,6 +28,17 @@ struct Column {
     name: String,
     place: Place,
     right: bool,
+    /// Which blanks are left out in reading, and what is then NULL, as [`Trim::told`] gives it.
+    trim: Trim,
+    null: Vec<u8>,
+}
+
+impl Column {
+    /// Whether a value's text would be read as NULL. Blank ones are, where nothing else stands for NULL.
+    #[inline]
+    fn misread(&self, text: &[u8]) -> bool {
+        !self.null.is_empty() && self.trim.told(text) == self.null
+    }
 }
 
 /// What writes a column of a block: where its NULLs are, and its values.
@@ -45,10 +56,12 @@ impl FixedEncoder {
         })?;
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
         let layout = Layout::of(&options.widths, &names)?;
+        let null = options.null_literal.clone().unwrap_or_default().into_bytes();
         let column = |(at, place): (usize, &Place)| {
             let field = schema.field(at);
             let right = !matches!(field.data_type(), DataType::Utf8 | DataType::Binary | DataType::Boolean);
-            Column { at, name: field.name().clone(), place: *place, right }
+            let trim = if *field.data_type() == DataType::Utf8 { options.trim } else { Trim::Both };
+            Column { at, name: field.name().clone(), place: *place, right, trim, null: trim.told(&null).to_vec() }
         };
         let mut columns: Vec<Column> = layout.places.iter().enumerate().map(column).collect();
         columns.sort_by_key(|column| column.place.start);
@@ -58,8 +71,7 @@ impl FixedEncoder {
                 options.widths, pair[0].name, pair[1].name
             )));
         }
-        let null = options.null_literal.clone().unwrap_or_default();
-        let mut encoder = FixedEncoder { columns, cells, null: null.into_bytes(), header: Vec::new() };
+        let mut encoder = FixedEncoder { columns, cells, null, header: Vec::new() };
         if let Some(column) = encoder.columns.iter().find(|column| !fits(column.place, &encoder.null)) {
             let width = column.place.width();
             return Err(FormatError::option(format!(
@@ -100,7 +112,7 @@ impl FixedEncoder {
         let (name, width) = (&column.name, column.place.width());
         let why = if memchr::memchr2(b'\n', b'\r', text).is_some() {
             "has a line end, which fixed-width text cannot hold".to_string()
-        } else if text == self.null {
+        } else if column.misread(text) {
             "is the text that stands for NULL; choose another 'fixed.null-literal'".to_string()
         } else {
             format!("has {} characters, its place {width}; widen it in 'fixed.widths'", characters(text))
@@ -109,7 +121,7 @@ impl FixedEncoder {
     }
 
     fn row(&self, row: usize, writers: &mut [Writer<'_>], out: &mut Vec<u8>) -> Result<(), FormatError> {
-        let mut behind = 0;
+        let (begin, mut behind) = (out.len(), 0);
         for (column, nulls, cell) in writers {
             blanks(column.place.start - behind, out);
             behind = column.place.end;
@@ -119,16 +131,27 @@ impl FixedEncoder {
             } else {
                 cell(row, out);
                 let text = &out[from..];
-                // Numbers have no line ends, and no text of theirs is taken for NULL.
-                let misread = !column.right && (memchr::memchr2(b'\n', b'\r', text).is_some() || (text == self.null && !text.is_empty()));
-                if misread || !fits(column.place, text) {
+                // Numbers have no line ends.
+                let cut = !column.right && memchr::memchr2(b'\n', b'\r', text).is_some();
+                if cut || column.misread(text) || !fits(column.place, text) {
                     return Err(self.misfit(column, text));
                 }
             }
             pad(column, from, out);
         }
+        if out.len() == begin {
+            return Err(self.nothing());
+        }
         out.push(b'\n');
         Ok(())
+    }
+
+    /// Why a row of one column, the rest of the line, cannot be written without a letter in it.
+    #[cold]
+    fn nothing(&self) -> FormatError {
+        let name = self.columns.first().map_or("", |column| column.name.as_str());
+        let why = "makes an empty line, which is passed over in reading; give the column a width in 'fixed.widths'";
+        FormatError::data(format!("column '{name}': a value of no characters {why}"))
     }
 }
 

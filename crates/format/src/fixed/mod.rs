@@ -32,6 +32,33 @@ option_enum! {
     }
 }
 
+impl Trim {
+    /// What a field is told to be NULL by: its bytes without the blanks that fill it, or that are no part of it.
+    #[inline]
+    fn told(self, text: &[u8]) -> &[u8] {
+        let text = if self == Trim::Both { trim_start(text) } else { text };
+        trim_end(text)
+    }
+}
+
+/// A field without the blanks in front.
+#[inline]
+fn trim_start(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] = text {
+        text = rest;
+    }
+    text
+}
+
+/// A field without the blanks behind.
+#[inline]
+fn trim_end(mut text: &[u8]) -> &[u8] {
+    while let [rest @ .., b' '] = text {
+        text = rest;
+    }
+    text
+}
+
 options! {
     /// Options of the `fixed` format.
     pub struct FixedOptions {

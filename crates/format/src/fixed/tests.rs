@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use tidemill_block::{Block, text};
 
@@ -181,6 +181,18 @@ fn what_does_not_fit_is_named() {
         (&[WIDTHS][..], "+I abcde 1 NULL\n", "column 's': 'abcde' has 5 characters, its place 4; widen it in 'fixed.widths'"),
         (&[WIDTHS], "+I a 123456 NULL\n", "column 'n': '123456' has 6 characters, its place 5; widen it in 'fixed.widths'"),
         (&[WIDTHS, ("fixed.null-literal", "NA")], "+I NA 1 NULL\n", "column 's': 'NA' is the text that stands for NULL; choose another"),
+        (&[WIDTHS, ("fixed.null-literal", "0")], "+I a 0 NULL\n", "column 'n': '0' is the text that stands for NULL; choose another"),
+        (&[WIDTHS, ("fixed.null-literal", " -1 ")], "+I a -1 NULL\n", "column 'n': '-1' is the text that stands for NULL"),
+        (
+            &[("fixed.widths", "10,5,10"), ("fixed.null-literal", "2024-01-02")],
+            "+I a 1 2024-01-02\n",
+            "'fixed.null-literal' does not fit into column 'n'",
+        ),
+        (
+            &[("fixed.widths", "10,10,10"), ("fixed.null-literal", "2024-01-02")],
+            "+I a 1 2024-01-02\n",
+            "column 'd': '2024-01-02' is the text that stands for NULL",
+        ),
         (&[WIDTHS, ("fixed.null-literal", "empty")], "", "'fixed.null-literal' does not fit into column 's' of 4 characters"),
         (&[("fixed.widths", "s:1-4,n:4-9,d:10-20")], "", "the columns 's' and 'n' overlap"),
         (
@@ -197,6 +209,57 @@ fn what_does_not_fit_is_named() {
     let mut encoder = FixedEncoder::new(&options(&[("fixed.widths", "*")]), &block.schema()).unwrap();
     let error = encoder.encode(&block, &mut Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "column 's': 'a\\nb' has a line end, which fixed-width text cannot hold");
+    // Blanks that are not told from those that fill the field, and a line with nothing in it.
+    for (value, trim, why) in [
+        ("NA ", "none", Some("column 's': 'NA ' is the text that stands for NULL; choose another 'fixed.null-literal'")),
+        (" NA", "both", Some("column 's': ' NA' is the text that stands for NULL; choose another 'fixed.null-literal'")),
+        (" NA", "end", None),
+        (" NA", "none", None),
+        (
+            "",
+            "both",
+            Some(
+                "column 's': a value of no characters makes an empty line, which is passed over in reading; give the column a width \
+                 in 'fixed.widths'",
+            ),
+        ),
+    ] {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![value]));
+        let block = Block::inserts(RecordBatch::try_from_iter([("s", texts)]).unwrap(), 0);
+        let options = options(&[("fixed.widths", "*"), ("fixed.trim", trim), ("fixed.null-literal", "NA")]);
+        let mut encoder = FixedEncoder::new(&options, &block.schema()).unwrap();
+        let error = encoder.encode(&block, &mut Vec::new()).err().map(|e| e.to_string());
+        assert_eq!(error.as_deref(), why, "'{value}' and {trim}");
+    }
+}
+
+/// NULLs are padded as other values are, so where blanks belong to texts they do not belong to NULLs.
+#[test]
+fn nulls_read_back_whatever_is_trimmed() {
+    let rows = "+I abcd 1 2024-01-02\n+I NULL NULL NULL\n+I efgh NULL 2024-01-03\n+I NULL -2 NULL\n";
+    for trim in ["both", "end", "none"] {
+        for null in [None, Some("NA"), Some("-"), Some(" NA"), Some("NA "), Some(" ")] {
+            for widths in ["4,5,10", "n:1-5,d:7-16,s:18-*"] {
+                let mut pairs = vec![("fixed.widths", widths), ("fixed.trim", trim)];
+                pairs.extend(null.map(|null| ("fixed.null-literal", null)));
+                let text = encode(&pairs, rows).unwrap();
+                let mut decoder = FixedDecoder::new(&options(&pairs), &schema(), &[0, 1, 2]).unwrap();
+                let (read, bad, _) = decode(&mut decoder, text.as_bytes(), usize::MAX, 100);
+                assert_eq!((read.as_str(), bad.len()), (rows, 0), "{pairs:?}: {text}");
+            }
+        }
+    }
+    // A text that is there and empty is none of them, where something else stands for NULL.
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("x"), Some(""), None]));
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let block = Block::inserts(RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("s", texts, true)]).unwrap(), 0);
+    for widths in ["3,*", "3,4"] {
+        let options = options(&[("fixed.widths", widths), ("fixed.null-literal", "NA")]);
+        let mut out = Vec::new();
+        FixedEncoder::new(&options, &block.schema()).unwrap().encode(&block, &mut out).unwrap();
+        let mut decoder = FixedDecoder::new(&options, &block.schema(), &[0, 1]).unwrap();
+        assert_eq!(decode(&mut decoder, &out, usize::MAX, 100).0, "+I 1 x\n+I 2 \n+I 3 NULL\n", "{widths}");
+    }
 }
 
 #[test]

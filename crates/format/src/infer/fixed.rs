@@ -32,9 +32,10 @@ pub fn infer_fixed(sample: &[u8], complete: bool, options: &FixedOptions) -> Res
     };
     let header = if options.header == Header::No { None } else { lines.next().map(&cells) };
     let mut types = vec![Candidates::NEW; entries.len()];
+    let null = options.null_literal.as_deref().map(str::trim);
     for line in lines {
         for (cell, candidates) in cells(line).iter().zip(&mut types) {
-            if !cell.is_empty() && Some(cell) != options.null_literal.as_ref() {
+            if !cell.is_empty() && Some(cell.as_str()) != null {
                 candidates.see(cell.as_bytes());
             }
         }

@@ -17,7 +17,7 @@ use tidemill_format::encoding::TextEncoding;
 use tidemill_format::fixed::FixedOptions;
 use tidemill_format::infer::{self, CsvSniff};
 use tidemill_format::options::{OptionSet, OptionValue, RawOptions, one_of};
-use tidemill_format::{avro, parquet};
+use tidemill_format::parquet;
 
 use super::wishes::Wishes;
 
@@ -108,20 +108,18 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
     let named = wishes.format.as_deref().or_else(|| format_of(path));
     let failed = |e: &dyn std::fmt::Display| format!("'{path}': {e}");
     let schema = match named {
-        Some(format @ ("parquet" | "avro")) => {
-            set("format", format);
+        Some("parquet") => {
+            set("format", "parquet");
             let local = Path::new(path.trim_start_matches("file://"));
-            if format == "parquet" && !local.is_file() {
-                let schema = filesystem::sample::parquet_schema(path, &wishes.options).map_err(|e| e.to_string())?;
-                options.extend(wishes.options.clone());
-                return Ok(Looked { options, schema: text_if(schema, wishes.text_only) });
-            }
-            if format == "parquet" {
+            if local.is_file() {
                 parquet::schema_of(local).map_err(|e| format!("reading the schema of '{path}': {e}"))?
             } else {
-                let file = File::open(local).map_err(|e| format!("opening '{path}': {e}"))?;
-                avro::schema_in(path, Box::new(file)).map_err(|e| e.to_string())?
+                filesystem::sample::parquet_schema(path, &wishes.options).map_err(|e| e.to_string())?
             }
+        }
+        Some("avro") => {
+            set("format", "avro");
+            filesystem::avro::schema_of(path, &wishes.options).map_err(|e| e.to_string())?
         }
         Some("orc") => {
             set("format", "orc");

@@ -1,14 +1,11 @@
 //! Writes Arrow files: rows are gathered into batches of one size, whatever the blocks were.
 
-use std::sync::atomic::Ordering;
-
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
-use tidemill_format::FormatError;
-use tidemill_format::ipc::{ArrowFileWriter, ArrowOptions};
+use tidemill_format::ipc::ArrowOptions;
 
-use super::{Part, Parts};
+use super::{Parts, WholeWriter};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
 /// Bytes gathered before they become a batch, though it has fewer rows than it may have.
@@ -16,16 +13,13 @@ const GATHERED_BYTES_MAX: usize = 64 << 20;
 
 /// Writes Arrow files.
 pub(in crate::filesystem) struct IpcWriter {
-    parts: Parts,
-    options: ArrowOptions,
-    schema: SchemaRef,
-    open: Option<(Part, ArrowFileWriter)>,
+    files: WholeWriter,
+    /// The rows of a batch of the file.
+    batch_rows: usize,
     /// Rows gathered for the next batch of the file, and their bytes.
     waiting: Vec<Block>,
     waiting_rows: usize,
     waiting_bytes: usize,
-    /// Bytes in the closed files.
-    bytes: u64,
 }
 
 /// Bytes that the rows of a batch take, whatever they are slices of.
@@ -35,22 +29,9 @@ fn bytes_of(batch: &RecordBatch) -> usize {
 
 impl IpcWriter {
     pub fn new(parts: Parts, options: ArrowOptions, schema: SchemaRef) -> Self {
-        IpcWriter { parts, options, schema, open: None, waiting: Vec::new(), waiting_rows: 0, waiting_bytes: 0, bytes: 0 }
-    }
-
-    fn wrong(part: &Part, e: FormatError) -> ConnectError {
-        match e {
-            FormatError::Io(e) => part.wrong(&e),
-            other => ConnectError::from(other).at(format!("writing '{}'", part.path.display())),
-        }
-    }
-
-    /// Begins a part file.
-    fn begin(&mut self) -> Result<(), ConnectError> {
-        let part = self.parts.create()?;
-        let out = ArrowFileWriter::new(Box::new(part.counted()), &self.schema, &self.options).map_err(|e| Self::wrong(&part, e))?;
-        self.open = Some((part, out));
-        Ok(())
+        let batch_rows = options.batch_rows;
+        let files = WholeWriter::arrow(parts, options, schema);
+        IpcWriter { files, batch_rows, waiting: Vec::new(), waiting_rows: 0, waiting_bytes: 0 }
     }
 
     /// Writes what was gathered as batches; unless it is the last, what does not fill one waits on.
@@ -63,22 +44,14 @@ impl IpcWriter {
         let rows = Block::concat_columns(&blocks[0].schema(), &blocks)
             .map_err(|e| ConnectError::new(format!("gathering rows for an Arrow file: {e}")))?;
         drop(blocks);
-        if self.open.is_none() {
-            self.begin()?;
-        }
-        let (part, out) = self.open.as_mut().expect("begun above");
-        let size = self.options.batch_rows.max(1);
-        let mut rest = None;
+        let size = self.batch_rows.max(1);
         for from in (0..rows.num_rows()).step_by(size) {
             let batch = rows.slice(from, size.min(rows.num_rows() - from));
             if batch.num_rows() < size && !all {
-                rest = Some(batch);
-                break;
+                self.gather(Block::inserts(batch, 0));
+            } else {
+                self.files.append(&batch)?;
             }
-            out.write(&batch).map_err(|e| Self::wrong(part, e))?;
-        }
-        if let Some(rest) = rest {
-            self.gather(Block::inserts(rest, 0));
         }
         Ok(())
     }
@@ -88,56 +61,37 @@ impl IpcWriter {
         self.waiting_bytes += bytes_of(&block.batch);
         self.waiting.push(block);
     }
-
-    fn close(&mut self) -> Result<(), ConnectError> {
-        self.drain(true)?;
-        if let Some((part, out)) = self.open.take() {
-            out.finish().map_err(|e| Self::wrong(&part, e))?;
-            self.bytes += part.written.load(Ordering::Relaxed);
-            self.parts.seal(part)?;
-        }
-        Ok(())
-    }
-
-    fn roll(&mut self) -> Result<(), ConnectError> {
-        match &self.open {
-            // What waits is written uncompressed, or smaller.
-            Some((part, _)) if self.parts.due(part, self.waiting_bytes) => self.close(),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Writer for IpcWriter {
     fn write(&mut self, block: &Block) -> Result<(), ConnectError> {
         if block.rows() > 0 {
-            if self.open.is_none() {
-                // The file's age counts from its first row.
-                self.begin()?;
-            }
+            // The file's age counts from its first row.
+            self.files.begin()?;
             self.gather(block.clone());
         }
-        if self.waiting_rows >= self.options.batch_rows || self.waiting_bytes >= GATHERED_BYTES_MAX {
+        if self.waiting_rows >= self.batch_rows || self.waiting_bytes >= GATHERED_BYTES_MAX {
             self.drain(false)?;
         }
-        self.roll()
+        self.flush()
     }
 
     fn flush(&mut self) -> Result<(), ConnectError> {
-        self.roll()
+        // What waits is written uncompressed, or smaller.
+        if self.files.due(self.waiting_bytes) {
+            self.drain(true)?;
+            self.files.close()?;
+        }
+        Ok(())
     }
 
     fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, ConnectError> {
-        self.parts.check_last(last, self.open.is_some() || !self.waiting.is_empty())?;
-        if self.parts.lacks_file(last) {
-            self.begin()?;
-        }
-        self.close()?;
-        Ok(self.parts.take())
+        self.files.begin_prepare(last, !self.waiting.is_empty())?;
+        self.drain(true)?;
+        self.files.end_prepare()
     }
 
     fn stats(&self) -> WriterStats {
-        let open = self.open.as_ref().map_or(0, |(part, _)| part.written.load(Ordering::Relaxed));
-        WriterStats { bytes: self.bytes + open }
+        self.files.stats()
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Mutex;
 
 use arrow::array::{
     BinaryViewArray, BooleanArray, Decimal256Array, DictionaryArray, DurationSecondArray, FixedSizeBinaryArray, FixedSizeListArray,
-    Int32Array, Int64Array, LargeListArray, LargeStringArray, ListArray, MapBuilder, NullArray, StringArray, StringBuilder,
+    Int32Array, Int64Array, LargeListArray, LargeStringArray, ListArray, MapArray, MapBuilder, NullArray, StringArray, StringBuilder,
     StringViewArray, StructArray, UInt64Array,
 };
-use arrow::buffer::Buffer;
+use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Fields, Int32Type, TimeUnit, i256};
+use arrow::ipc::writer::StreamWriter;
 
 use super::*;
 use crate::ipc::{ArrowCompression, ArrowFileWriter, ArrowForm, ArrowOptions};
@@ -182,6 +183,36 @@ fn columns_are_found_by_name_in_the_declared_types() {
     let mut reader = ArrowReader::of_file(Box::new(input), file, Some(0..1), &ask, Arc::default()).unwrap();
     assert_eq!(reader.read().unwrap().unwrap().num_rows(), 5);
     assert!(reader.read().unwrap().is_none());
+}
+
+#[test]
+fn maps_have_dictionaries_in_their_entries_and_not_of_them() {
+    let dictionary = |values: DataType| DataType::Dictionary(Box::new(DataType::Int32), Box::new(values));
+    let pair = |key: DataType| Fields::from(vec![Field::new("key", key, false), Field::new("value", DataType::Int32, true)]);
+    let map = |entries: DataType| DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+    let fields = pair(dictionary(DataType::Utf8));
+    let keys: ArrayRef = Arc::new(["a", "b", "a"].into_iter().collect::<DictionaryArray<Int32Type>>());
+    let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+    let entries = StructArray::new(fields.clone(), vec![keys, values], None);
+    let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
+    let column: ArrayRef = Arc::new(MapArray::new(field, OffsetBuffer::from_lengths([2, 0, 1]), entries, None, false));
+    let batch = RecordBatch::try_from_iter([("m", column)]).unwrap();
+    for form in [ArrowForm::File, ArrowForm::Stream] {
+        let bytes = written(std::slice::from_ref(&batch), &options(ArrowCompression::None, form));
+        let schema = schema_of(&bytes);
+        assert_eq!(*schema.field(0).data_type(), map(DataType::Struct(pair(DataType::Utf8))));
+        for front in [false, true] {
+            let read = read_as(&bytes, &schema, front, 0, 10).unwrap();
+            let map = read.column(0).as_map();
+            assert_eq!(map.keys().as_string::<i32>().iter().collect::<Vec<_>>(), [Some("a"), Some("b"), Some("a")]);
+            assert_eq!((map.value_length(0), map.value_length(1), map.value_length(2)), (2, 0, 1));
+        }
+    }
+    // Its pairs chosen from a dictionary: nothing writes that, and Arrow cannot hold it.
+    let schema = Schema::new(vec![Field::new("m", map(dictionary(DataType::Struct(pair(DataType::Utf8)))), true)]);
+    let bytes = StreamWriter::try_new(Vec::new(), &schema).unwrap().into_inner().unwrap();
+    let error = schema_of_stream(Box::new(Cursor::new(bytes))).unwrap_err().to_string();
+    assert!(error.contains("column 'm': the entries of a MAP cannot be those of a dictionary"), "{error}");
 }
 
 #[test]

@@ -123,6 +123,11 @@ fn into_a_bucket_and_out_of_it() {
         let (parquet, zipped) = (place.at("d/one.parquet"), scratch.at("back.csv.gz"));
         expect(&place.copy(&[&out, &parquet, "--read", "header=false"]), 0, &["4 rows from 3 files", "in 1 file", "on both sides"]);
         expect(&place.copy(&[&parquet, &zipped]), 0, &["4 rows from 1 file", "on both sides"]);
+        for format in ["avro", "arrow", "orc"] {
+            let (object, back) = (place.at(&format!("d/one.{format}")), scratch.at(&format!("{format}.csv")));
+            expect(&place.copy(&[&input, &object]), 0, &["5 rows from 3 files", "in 1 file", "on both sides"]);
+            expect(&place.copy(&[&object, &back]), 0, &["5 rows from 1 file", "on both sides"]);
+        }
         expect(&place.copy(&[&input, &parquet]), 2, &["is there already"]);
         expect(&place.copy(&[&input, &parquet, "--overwrite", "--sort-by", "id"]), 0, &["5 rows from 3 files"]);
         expect(&place.copy(&[&parquet, &scratch.at("all.csv"), "--verify", "rows"]), 0, &["5 rows", "the number of rows is the same"]);
