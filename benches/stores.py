@@ -5,18 +5,22 @@
   benches/stores.py [--stores sqlite,postgres,mariadb] [--rows 10000000] [--table 10000000] [--updates 1000000] [--quick]
 
 Servers are started by this program, on files below --work, with the settings of their installation; a store that is not
-installed is said and left out. Python's standard library only. What is measured, --rounds times, all cells in turn:
+installed (Debian's packages sqlite3, postgresql, mariadb-server) is said and left out. Python's standard library only. The
+program is what TIDEMILL names, or what cargo has built. What is measured, --rounds times, all cells in turn:
 
-  insert            --rows events into an empty table: our job (examples/databases/insert.sql), and the store's own bulk path
-                    with its own client (\\copy of psql, LOAD DATA LOCAL of mariadb, .import of sqlite3) out of a file of CSV
-                    with the same events into the same table
+  insert            --rows events into an empty table: our job (examples/databases/insert.sql)
+  bulk              the store's own bulk path with its own client (\\copy of psql, LOAD DATA LOCAL of mariadb, .import of
+                    sqlite3) out of a file of CSV with the same events into the same table
   update            --updates events whose keys are chosen uniformly among those of a table of --table rows: our job
-                    (examples/databases/update.sql); one prepared UPDATE an event, each in its own transaction, for --seconds;
-                    INSERT … ON CONFLICT (ON DUPLICATE KEY) statements of a thousand rows
-  latency           our insert job at half of the rate that it reached: from the source to the end of the sink's write, as the
-                    job's metrics have it
+                    (examples/databases/update.sql)
+  singly            one prepared UPDATE an event, each in its own transaction, for --seconds
+  thousands         INSERT … ON CONFLICT (ON DUPLICATE KEY) statements of a thousand rows, of 100,000 events at most
+  insert p99, update p99, exactly once p99
+                    our jobs for --latency-seconds at half of the rate that they reached, from a row's arrival in the process to
+                    the commit: inserts committed as they come, updates, and inserts with a state directory
 
-Medians with ranges, rates of each tenth of a run, and plots of our rate over the size of the table go to --out.
+Medians with ranges, rates of each tenth of a run, bars ("holds" or "FAILS"), and plots of rate and latency over time and over
+the size of the table go to --out. The exit code is 1 if a cell failed, whatever it measured.
 """
 
 import argparse
@@ -33,50 +37,70 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "e5"), os.path.join(HERE, "stores")]
 
-from common import ROOT, TIDEMILL, bar, machine, run, say, shown, slices, table  # noqa: E402
-from servers import STATES, STORES  # noqa: E402
+import plot  # noqa: E402
+import report  # noqa: E402
+from common import ROOT, TIDEMILL, run, say, shown, slices  # noqa: E402
+from servers import EVENTS, STATES, STORES  # noqa: E402
 
 JOBS = os.path.join(ROOT, "examples", "databases")
-TENTHS = 10
+# The table of each job.
+TABLES = {"insert.sql": EVENTS, "fill.sql": STATES, "update.sql": STATES}
 # Rows of updates made before for the stores' own ways, which are slower.
 OTHERS = 100_000
-# E4's own figures, for the notes: inserts and updates a second.
-E4 = {"MySQL 5.7": (3_400, 500), "SQL Server 2016": (55_000, 1_000), "Oracle 12c": (70_000, 20_000)}
-# The bars: of the bulk path's rate, of one update at a time, of a thousand at a time; p99 in ms at half the rate.
-BULK, SINGLY, THOUSANDS, LATENCY = 0.9, 20, 2, 100
+# A job at half of its rate that ends so much later than its last event was due did not keep it: a share, and seconds.
+LATE_SHARE, LATE_S = 0.05, 2
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--stores", default=",".join(STORES))
     p.add_argument("--rows", type=int, default=10_000_000, help="events inserted")
-    p.add_argument("--table", type=int, default=10_000_000, help="rows of the table that is updated")
-    p.add_argument("--updates", type=int, default=1_000_000, help="updates of our job")
-    p.add_argument("--seconds", type=float, default=15, help="how long single updates and the latency are measured")
+    p.add_argument("--table", type=int, help="rows of the table that is updated; by default as many as are inserted")
+    p.add_argument("--updates", type=int, help="updates of our job; by default a tenth of them")
+    p.add_argument("--seconds", type=float, default=15, help="how long single updates are measured")
+    p.add_argument("--latency-seconds", type=float, default=30, help="how long each latency is measured")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--parallelism", type=int, default=1)
     p.add_argument("--checkpoints", action="store_true", help="insert with a state directory: exactly once")
-    p.add_argument("--quick", action="store_true", help="small, to see that all of it works")
-    p.add_argument("--work", help="a directory on the disk to be measured; needs some 5 KB a row in all, by default the system's")
+    p.add_argument("--interval-ms", type=int, default=50, help="between checkpoints, for the latency of exactly once")
+    p.add_argument("--quick", action="store_true", help="small, to see that all of it works; other options go before")
+    p.add_argument("--work", help="a directory on the disk to be measured; needs some 2 KB a row in all, by default the system's")
     p.add_argument("--out", default=os.path.join(HERE, "runs", f"{datetime.date.today().isoformat()}-stores"))
+    if "--quick" in sys.argv:
+        p.set_defaults(rows=100_000, seconds=2, latency_seconds=3, rounds=1)
     a = p.parse_args()
-    if a.quick:
-        a.rows, a.table, a.updates, a.seconds, a.rounds = 200_000, 200_000, 50_000, 2, 1
+    a.table = a.table or a.rows
+    a.updates = a.updates or max(a.rows // 10, 1)
     return a
+
+
+def fsync_us(folder):
+    """The median time of writing 4 KB behind a file and making them safe, µs."""
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(100):
+            begun = time.monotonic()
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+            took.append((time.monotonic() - begun) * 1e6)
+    return statistics.median(took)
 
 
 class Bench:
     def __init__(self, a, work):
         self.a, self.work = a, work
-        self.cells, self.failures, self.samples = {}, [], {}
+        self.cells, self.failures = report.Cells(), []
+        # Samples of the newest run of a store and cell.
+        self.samples = {}
+        # The seed of the newest events that update: others each time, since a row that is as it was costs some stores nothing.
+        self.seed = 100
+        # What every commit waits for; figures of updates one at a time say little without it.
+        self.fsync_us = fsync_us(work)
         self.events = self.file("events.csv", a.rows, 42, "'fields.event_id.kind' = 'sequence'")
-        keys = f"'fields.event_id.min' = '0', 'fields.event_id.max' = '{a.table - 1}'"
-        with open(self.file("updates.csv", min(a.updates, OTHERS), 44, keys), newline="") as lines:
-            self.updates = [tuple(row) for row in csv.reader(lines)]
 
     def file(self, name, rows, seed, keys):
         """Events in one file of CSV."""
-        say(f"{rows:,} events into {name}")
         folder = os.path.join(self.work, name + ".d")
         run(os.path.join(HERE, "stores", "events.sql"), {"EVENTS": rows, "SEED": seed, "KEYS": keys, "OUT": folder}, "--parallelism", "1")
         parts = sorted(f for f in os.listdir(folder) if not f.startswith("."))
@@ -90,16 +114,26 @@ class Bench:
         os.chmod(whole, 0o644)
         return whole
 
+    def updates(self):
+        """Events that update, for the stores' own ways."""
+        self.seed += 1
+        keys = f"'fields.event_id.min' = '0', 'fields.event_id.max' = '{self.a.table - 1}'"
+        file = self.file("updates.csv", min(self.a.updates, OTHERS), self.seed, keys)
+        with open(file, newline="") as lines:
+            return [tuple(row) for row in csv.reader(lines)]
+
     def job(self, store, name, values, *more):
-        return run(os.path.join(JOBS, name), {**store.values, **values}, "--parallelism", str(self.a.parallelism), *more)
+        values = {**store.values(TABLES[name]), **values}
+        return run(os.path.join(JOBS, name), values, "--parallelism", str(self.a.parallelism), *more)
 
     def note(self, store, what, value):
-        self.cells.setdefault((store.name, what), []).append(value)
+        self.cells.note(store.name, what, value)
 
     def attempt(self, store, what, cell):
         try:
             cell()
-            say(f"{store.name}, {what}: {shown(self.cells.get((store.name, what), []))}")
+            figures = self.cells.get(store.name, what)
+            say(f"{store.name}, {what}" + (f": {shown(figures, 1)}" if figures else ""))
         except Exception as e:  # one cell that fails is told, and the others are measured
             self.failures.append(f"{store.name}, {what}: {e}")
             say(f"FAILED {self.failures[-1]}")
@@ -112,43 +146,70 @@ class Bench:
         self.check(store, STATES, self.a.table)
 
     def check(self, store, name, rows):
-        found = int(store.execute(f"SELECT COUNT(*) FROM {name}")[0][0])
+        found = int(store.execute(f"SELECT COUNT(*) FROM {name}", name)[0][0])
         if found != rows:
             raise RuntimeError(f"{found} rows in {name} instead of {rows}")
 
-    def insert(self, store, values=()):
-        store.empty("process_events")
-        state = tempfile.mkdtemp(dir=self.work, prefix="state-") if self.a.checkpoints else None
-        return self.job(store, "insert.sql", {"EVENTS": self.a.rows, **dict(values)}, *(["--state-dir", state] if state else []))
+    def insert(self, store, events, keep, *more, **values):
+        """Our job into an empty table; with `keep` it has a state directory."""
+        store.empty(EVENTS)
+        with tempfile.TemporaryDirectory(dir=self.work, prefix="state-") as state:
+            done = self.job(store, "insert.sql", {"EVENTS": events, **values}, *(["--state-dir", state] if keep else []), *more)
+        self.check(store, EVENTS, events)
+        return done
 
     def insert_ours(self, store):
-        done = self.insert(store)
-        self.check(store, "process_events", self.a.rows)
+        done = self.insert(store, self.a.rows, self.a.checkpoints)
         self.note(store, "insert", self.a.rows / done["wall_s"])
         self.note(store, "CPU µs", done["cpu_s"] / self.a.rows * 1e6)
         self.note(store, "peak MB", done["peak_mb"])
-        self.note(store, "tenths", slices(done["samples"], self.a.rows, TENTHS))
-        self.samples[store.name] = [sample[:2] for sample in done["samples"]]
-        self.cells[(store.name, "bytes")] = [store.bytes("process_events")]
+        # The live line is written five times a second: fewer lines say nothing of tenths.
+        if len(done["samples"]) >= 4 * report.TENTHS:
+            self.note(store, "tenths", slices(done["samples"], self.a.rows, report.TENTHS))
+        self.note(store, "bytes", store.bytes(EVENTS))
+        self.samples[store.name, "insert"] = done["samples"]
 
     def insert_bulk(self, store):
-        store.empty("process_events")
+        store.empty(EVENTS)
         begun = time.monotonic()
-        store.bulk(self.events, "process_events")
+        store.bulk(self.events, EVENTS)
         took = time.monotonic() - begun
-        self.check(store, "process_events", self.a.rows)
+        self.check(store, EVENTS, self.a.rows)
         self.note(store, "bulk", self.a.rows / took)
 
-    def update_ours(self, store):
-        done = self.job(store, "update.sql", {"EVENTS": self.a.updates, "LAST": self.a.table - 1, "SEED": len(self.cells) + 100})
+    def update(self, store, events, **values):
+        self.seed += 1
+        done = self.job(store, "update.sql", {"EVENTS": events, "LAST": self.a.table - 1, "SEED": self.seed, **values})
         self.check(store, STATES, self.a.table)
-        self.note(store, "update", self.a.updates / done["wall_s"])
+        return done
 
-    def latency(self, store):
-        rate = int(statistics.median(self.cells[(store.name, "insert")]) / 2)
-        done = self.insert(store, {"EVENTS": int(rate * self.a.seconds), "RATE": rate})
-        self.note(store, "p50", done["latency_ms"]["p50"])
-        self.note(store, "p99", done["latency_ms"]["p99"])
+    def update_ours(self, store):
+        done = self.update(store, self.a.updates)
+        self.note(store, "update", self.a.updates / done["wall_s"])
+        self.samples[store.name, "update"] = done["samples"]
+
+    def latency(self, store, what, of, job):
+        """`job` at half of the rate that the cell `of` has reached; it gets a number of events and a rate."""
+        rate = int(self.cells.middle(store.name, of) / 2)
+        events = max(int(rate * self.a.latency_seconds), 1)
+        done = job(events, rate)
+        due = events / rate
+        if done["wall_s"] > due * (1 + LATE_SHARE) + LATE_S:
+            raise RuntimeError(f"{events:,} events at {rate:,}/s took {done['wall_s']:.1f} s instead of {due:.1f}: the rate was not kept")
+        for quantile in ("p50", "p99"):
+            self.note(store, f"{what} {quantile}", done["latency_ms"][quantile])
+        self.samples[store.name, f"{what} half"] = done["samples"]
+
+    def latencies(self, store):
+        interval = ["--set", f"execution.checkpointing.interval={self.a.interval_ms}ms"]
+        jobs = {
+            "insert": ("insert", lambda events, rate: self.insert(store, events, False, RATE=rate)),
+            "exactly once": ("insert", lambda events, rate: self.insert(store, events, True, *interval, RATE=rate)),
+            "update": ("update", lambda events, rate: self.update(store, events, RATE=rate)),
+        }
+        for what, (of, job) in jobs.items():
+            if self.cells.get(store.name, of):
+                self.attempt(store, f"{what} p99", lambda: self.latency(store, what, of, job))
 
     def rounds(self, stores):
         for number in range(self.a.rounds):
@@ -157,97 +218,40 @@ class Bench:
                 self.attempt(store, "insert", lambda: self.insert_ours(store))
                 self.attempt(store, "bulk", lambda: self.insert_bulk(store))
                 self.attempt(store, "update", lambda: self.update_ours(store))
-                self.attempt(store, "singly", lambda: self.note(store, "singly", store.singly(self.updates, self.a.seconds)))
-                self.attempt(store, "thousands", lambda: self.note(store, "thousands", store.thousands(self.updates)))
-                if (store.name, "insert") in self.cells:
-                    self.attempt(store, "p99", lambda: self.latency(store))
+                self.attempt(store, "singly", lambda: self.note(store, "singly", store.singly(self.updates(), self.a.seconds)))
+                self.attempt(store, "thousands", lambda: self.note(store, "thousands", store.thousands(self.updates())))
+                self.latencies(store)
 
-    def middle(self, store, what):
-        values = self.cells.get((store.name, what))
-        return statistics.median(values) if values else None
-
-    def report(self, stores):
-        get = lambda store, what, digits=0: shown(self.cells.get((store.name, what), []), digits)
-        over = lambda store, a, b: (x / y if (x := self.middle(store, a)) and (y := self.middle(store, b)) else None)
-        of = lambda ratio: "–" if ratio is None else f"{ratio:.2f}"
-        a = self.a
-        lines = [
-            "# Stores: inserts and updates by key",
-            "",
-            f"{machine()} {a.rows:,} events of ten columns and about 180 bytes inserted into an empty table; {a.updates:,} updates in a table of",
-            f"{a.table:,} rows; medians of {a.rounds} rounds, with ranges. Parallelism {a.parallelism}"
-            + (", exactly once with checkpoints." if a.checkpoints else ", without checkpoints."),
-            "",
-            *table(
-                ["store", "inserts/s", "its own bulk path", "ratio", "CPU µs an event", "peak MB", "bytes a row"],
-                [[s.name, get(s, "insert"), get(s, "bulk"), of(over(s, "insert", "bulk")), get(s, "CPU µs", 2), get(s, "peak MB"),
-                  f"{(self.middle(s, 'bytes') or 0) / a.rows:,.0f}"] for s in stores],
-            ),
-            "",
-            *table(
-                ["store", "updates/s", "one at a time", "times", "a thousand at a time", "times", "latency p50 ms", "p99 ms"],
-                [[s.name, get(s, "update"), get(s, "singly"), of(over(s, "update", "singly")), get(s, "thousands"),
-                  of(over(s, "update", "thousands")), get(s, "p50", 1), get(s, "p99", 1)] for s in stores],
-            ),
-            "",
-            "Inserts a second by tenths of the run (median of the rounds), while the table grows:",
-            "",
-            *table(
-                ["store", *(f"{10 * i} %" for i in range(1, TENTHS + 1))],
-                [[s.name, *(f"{statistics.median(tenth):,.0f}" for tenth in zip(*self.cells.get((s.name, "tenths"), [])))] for s in stores],
-            ),
-            "",
-            "The study's own figures, on other machines: "
-            + "; ".join(f"{name} {inserts:,} inserts/s, {updates:,} updates/s" for name, (inserts, updates) in E4.items()) + ".",
-            "",
-        ]
-        for s in stores:
-            if (ratio := over(s, "insert", "bulk")) is not None:
-                lines.append(bar(ratio >= BULK, f"{s.name}: inserts are {ratio:.0%} of its own bulk path (at least {BULK:.0%})"))
-            if (ratio := over(s, "update", "singly")) is not None:
-                lines.append(bar(ratio >= SINGLY, f"{s.name}: updates are {ratio:.1f} times one at a time (at least {SINGLY})"))
-            if (ratio := over(s, "update", "thousands")) is not None:
-                lines.append(bar(ratio >= THOUSANDS, f"{s.name}: updates are {ratio:.1f} times a thousand at a time (at least {THOUSANDS})"))
-            if (p99 := self.middle(s, "p99")) is not None:
-                lines.append(bar(p99 < LATENCY, f"{s.name}: p99 at half the rate is {p99:.1f} ms (below {LATENCY})"))
-        lines += [""] * bool(self.failures) + [f"FAILED {failure}" for failure in self.failures]
-        return "\n".join(lines) + "\n"
-
-
-def plot(name, samples, rows, size):
-    """Events a second over events in the table, as SVG; the second axis below is the table's size."""
-    # Live figures are rounded: rates over at least a fortieth of the run.
-    points, last = [], samples[0] if samples else (0, 0)
-    for sample in samples:
-        if sample[1] - last[1] >= rows / 40 and sample[0] > last[0]:
-            points.append((sample[1], (sample[1] - last[1]) / (sample[0] - last[0])))
-            last = sample
-    if not points:
-        return None
-    width, height, left, bottom = 720, 320, 80, 60
-    top = max(rate for _, rate in points) * 1.1
-    x = lambda n: left + (width - left - 20) * n / rows
-    y = lambda rate: height - bottom - (height - bottom - 30) * rate / top
-    line = " ".join(f"{x(n):.1f},{y(rate):.1f}" for n, rate in points)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="18">{name}: events a second while the table grows</text>',
-    ]
-    for part in range(5):
-        rate, n = top * part / 4, rows * part / 4
-        parts.append(f'<line x1="{left}" y1="{y(rate):.1f}" x2="{width - 20}" y2="{y(rate):.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(rate) + 4:.1f}" text-anchor="end">{rate:,.0f}</text>')
-        parts.append(f'<text x="{x(n):.1f}" y="{height - bottom + 18}" text-anchor="middle">{n / 1e6:g} M rows</text>')
-        parts.append(f'<text x="{x(n):.1f}" y="{height - bottom + 34}" text-anchor="middle">{size * part / 4 / 1e6:,.0f} MB</text>')
-    parts.append(f'<polyline points="{line}" fill="none" stroke="#1664a5" stroke-width="2"/>')
-    return "\n".join([*parts, "</svg>\n"])
+    def keep(self, stores):
+        """Writes page, figures and plots; the page."""
+        os.makedirs(self.a.out, exist_ok=True)
+        plots = {}
+        for store in stores:
+            name, of = store.name, lambda what: self.samples.get((store.name, what), [])
+            size = self.cells.middle(name, "bytes") or 0
+            plots[f"insert-{name.lower()}.svg"] = plot.of_insert(name, of("insert"), of("insert half"), self.a.rows, size)
+            plots[f"update-{name.lower()}.svg"] = plot.of_update(name, of("update"), of("update half"), self.a.updates)
+        files = {name: drawn for name, drawn in plots.items() if drawn}
+        text = report.page(self.a, self.cells, stores, self.failures, list(files), self.fsync_us)
+        figures = {
+            **{name: getattr(self.a, name) for name in ("rows", "table", "updates", "rounds", "parallelism", "checkpoints")},
+            "fsync_us": self.fsync_us,
+            "cells": {f"{store}, {what}": values for (store, what), values in self.cells.all.items()},
+            "samples": {f"{store}, {what}": samples for (store, what), samples in self.samples.items()},
+        }
+        files |= {"results.md": text, "results.json": json.dumps(figures) + "\n"}
+        for name, content in files.items():
+            with open(os.path.join(self.a.out, name), "w") as out:
+                out.write(content)
+        return text
 
 
 def main():
     a = options()
     if not os.path.exists(TIDEMILL):
         sys.exit(f"stores.py: there is no {TIDEMILL}; build it first, see --help")
+    if unknown := [name for name in a.stores.split(",") if name not in STORES]:
+        sys.exit(f"stores.py: there is no store '{unknown[0]}'; there are {', '.join(STORES)}")
     with tempfile.TemporaryDirectory(dir=a.work, prefix="stores-") as work:
         # The servers run as users of their own, who read the file of events.
         os.chmod(work, 0o755)
@@ -258,8 +262,8 @@ def main():
                     stores.append(STORES[name](work))
                 except FileNotFoundError as e:
                     say(f"{name} is left out: {e} is not installed")
-                except KeyError:
-                    sys.exit(f"stores.py: there is no store '{name}'; there are {', '.join(STORES)}")
+            if not stores:
+                sys.exit("stores.py: there is nothing to measure")
             bench = Bench(a, work)
             ready = []
             for store in stores:
@@ -268,19 +272,7 @@ def main():
                 if len(bench.failures) == before:
                     ready.append(store)
             bench.rounds(ready)
-            os.makedirs(a.out, exist_ok=True)
-            text = bench.report(ready)
-            with open(os.path.join(a.out, "results.md"), "w") as out:
-                out.write(text)
-            cells = {f"{store}, {what}": values for (store, what), values in bench.cells.items()}
-            with open(os.path.join(a.out, "results.json"), "w") as out:
-                json.dump({"rows": a.rows, "table": a.table, "updates": a.updates, "cells": cells, "samples": bench.samples}, out, indent=1)
-            for store in ready:
-                size = bench.cells.get((store.name, "bytes"), [0])[0]
-                if drawn := plot(store.name, bench.samples.get(store.name, []), a.rows, size):
-                    with open(os.path.join(a.out, f"insert-{store.name.lower()}.svg"), "w") as out:
-                        out.write(drawn)
-            print(text)
+            print(bench.keep(ready))
         finally:
             for store in stores:
                 try:

@@ -19,13 +19,14 @@ ROOT = os.path.dirname(BENCHES)
 RELEASE = os.path.join(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"), "release")
 TIDEMILL = os.environ.get("TIDEMILL", f"{RELEASE}/tidemill")
 
-# The live line: seconds, rows in, rows out, rate, memory.
-LIVE = re.compile(r"([\d.]+) s  in ([\d.]+)( [kMG])?  out .*memory ([\d.]+) (KB|MB|B)")
+# The live line: seconds, rows in, rows out, rate, latency if there is one, memory.
+LIVE = re.compile(r"([\d.]+) s  in ([\d.]+)( [kMG])?  out \S+(?: [kMG])?  \S+(?: [kMG])?/s(?:  p99 ([\d.]+) ms)?.*memory ([\d.]+) (KB|MB|B)")
 SCALE = {None: 1, " k": 1e3, " M": 1e6, " G": 1e9, "B": 1 / 1_048_576, "KB": 1 / 1024, "MB": 1}
 
 
 class Job:
-    """A run of a job whose live line is read as on a terminal, five times a second: `samples` are (s, rows in, MB)."""
+    """A run of a job whose live line is read as on a terminal, five times a second: `samples` are (s, rows in, MB, p99 in ms
+    of the last second or None)."""
 
     def __init__(self, sql, values, *arguments, out=subprocess.DEVNULL, pin=None):
         self.work = tempfile.TemporaryDirectory()
@@ -33,7 +34,7 @@ class Job:
         command = [TIDEMILL, "run", os.path.join(HERE, sql), "--metrics", self.metrics, *arguments]
         for key, value in values.items():
             command += ["-D", f"{key}={value}"]
-        self.samples, self.told = [(0.0, 0.0, 0.0)], []
+        self.samples, self.told = [(0.0, 0.0, 0.0, None)], []
         terminal, theirs = pty.openpty()
         # In one processor alone: the job and all its threads, not what it talks to.
         before = (lambda: os.sched_setaffinity(0, {pin})) if pin is not None else None
@@ -56,8 +57,8 @@ class Job:
             # The live line begins with a carriage return, so the newest stands in what is left.
             for line in [*lines, rest]:
                 if found := LIVE.search(line):
-                    at, rows, scale, memory, unit = found.groups()
-                    sample = (float(at), float(rows) * SCALE[scale], float(memory) * SCALE[unit])
+                    at, rows, scale, p99, memory, unit = found.groups()
+                    sample = (float(at), float(rows) * SCALE[scale], float(memory) * SCALE[unit], float(p99) if p99 else None)
                     if sample[0] > self.samples[-1][0]:
                         self.samples.append(sample)
                     else:

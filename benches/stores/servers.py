@@ -1,5 +1,6 @@
 """The databases that are measured, each on files of its own below a directory: how it is started, how its own client loads
-a file of CSV, updates an event at a time and a thousand at a time. Settings are those of the installation."""
+a file of CSV, updates an event at a time and a thousand at a time. Settings are those of the installation; `about` says
+the version and those that decide on safety and memory."""
 
 import glob
 import os
@@ -11,6 +12,7 @@ import subprocess
 import time
 
 COLUMNS = ["event_id", "event_time", "host", "process", "process_id", "owner", "state", "cpu", "memory", "message"]
+EVENTS = "process_events"
 STATES = "process_states"
 
 
@@ -49,37 +51,48 @@ class Sqlite:
     def __init__(self, work):
         if not shutil.which("sqlite3"):
             raise FileNotFoundError("the program sqlite3")
-        self.file = os.path.join(work, "events.db")
-        self.values = {"URL": f"jdbc:sqlite:{self.file}"}
+        # A file a table, so that one can be emptied and its size be told.
+        self.files = {table: os.path.join(work, f"{table}.db") for table in (EVENTS, STATES)}
+        version = call(["sqlite3", "--version"]).split()[0]
+        self.about = f"{version} (its program), synchronous = FULL; a write-ahead log in our jobs, the journal that it begins with in .import"
 
-    def execute(self, sql):
-        with sqlite3.connect(self.file, isolation_level=None) as connection:
-            answer = connection.execute(sql).fetchall()
+    def values(self, table):
+        """What our jobs need to find a table."""
+        return {"URL": f"jdbc:sqlite:{self.files[table]}"}
+
+    def _open(self, table):
+        return sqlite3.connect(self.files[table], isolation_level=None)
+
+    def execute(self, sql, table):
+        connection = self._open(table)
+        answer = connection.execute(sql).fetchall()
         connection.close()
         return answer
 
     def empty(self, table):
-        self.execute(f"DELETE FROM {table}")
-        self.execute("VACUUM")
+        """A file as new, with the table."""
+        created = self.execute(f"SELECT sql FROM sqlite_master WHERE name = '{table}'", table)[0][0]
+        for file in glob.glob(self.files[table] + "*"):
+            os.remove(file)
+        self.execute(created, table)
 
     def bulk(self, file, table):
-        call(["sqlite3", self.file, ".mode csv", f".import {file} {table}"])
+        call(["sqlite3", self.files[table], ".mode csv", f".import {file} {table}"])
 
     def singly(self, rows, seconds):
         """Updates a second, each by a prepared statement in a transaction of its own."""
-        connection = sqlite3.connect(self.file, isolation_level=None)
+        connection = self._open(STATES)
         sql = f"UPDATE {STATES} SET {', '.join(c + ' = ?' for c in COLUMNS[1:])} WHERE event_id = ?"
         begun, done = time.monotonic(), 0
-        while time.monotonic() - begun < seconds:
-            row = rows[done % len(rows)]
-            connection.execute(sql, [*row[1:], row[0]])
+        while done < len(rows) and time.monotonic() - begun < seconds:
+            connection.execute(sql, [*rows[done][1:], rows[done][0]])
             done += 1
         took = time.monotonic() - begun
         connection.close()
         return done / took
 
     def thousands(self, rows):
-        connection = sqlite3.connect(self.file, isolation_level=None)
+        connection = self._open(STATES)
         sets = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS[1:])
         begun = time.monotonic()
         for start in range(0, len(rows), 1000):
@@ -91,8 +104,8 @@ class Sqlite:
         connection.close()
         return len(rows) / took
 
-    def bytes(self, _table):
-        return sum(os.path.getsize(f) for f in glob.glob(self.file + "*"))
+    def bytes(self, table):
+        return sum(os.path.getsize(f) for f in glob.glob(self.files[table] + "*"))
 
     def stop(self):
         pass
@@ -116,8 +129,14 @@ class Postgres:
         # Its output must not go to our pipes, which it would keep open.
         start = as_user("postgres", [f"{self.bin}/pg_ctl", "-D", self.data, "-l", f"{self.home}/log", "-o", options, "-w", "start"])
         subprocess.run(start, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home)
-        self.values = {"URL": f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?ssl-mode=disable", "USERNAME": "postgres"}
         self.client = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+        names = ("server_version", "fsync", "synchronous_commit", "wal_level", "max_wal_size", "shared_buffers")
+        version, *rest = (self.execute(f"SHOW {name}")[0][0] for name in names)
+        self.about = version + "".join(f", {name} = {value}" for name, value in zip(names[1:], rest))
+
+    def values(self, _table):
+        """What our jobs need to find a table."""
+        return {"URL": f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?ssl-mode=disable", "USERNAME": "postgres"}
 
     def _server(self, program, *arguments):
         return call(as_user("postgres", [f"{self.bin}/{program}", *arguments]), cwd=self.home)
@@ -125,7 +144,7 @@ class Postgres:
     def _psql(self, *arguments):
         return call([f"{self.bin}/psql", *self.client, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments, "postgres"])
 
-    def execute(self, sql):
+    def execute(self, sql, _table=None):
         return [tuple(line.split("|")) for line in self._psql("-c", sql).splitlines()]
 
     def empty(self, table):
@@ -190,9 +209,15 @@ class MariaDb:
                 if attempt == 299 or self.process.poll() is not None:
                     raise
                 time.sleep(0.2)
-        self.values = {"URL": f"jdbc:mariadb://127.0.0.1:{self.port}/events?ssl-mode=disable", "USERNAME": "root"}
+        names = ("version", "innodb_flush_log_at_trx_commit", "log_bin", "innodb_buffer_pool_size", "innodb_log_file_size")
+        version, *rest = self.execute(f"SELECT {', '.join('@@' + name for name in names)}")[0]
+        self.about = version + "".join(f", {name} = {value}" for name, value in zip(names[1:], rest))
 
-    def execute(self, sql):
+    def values(self, _table):
+        """What our jobs need to find a table."""
+        return {"URL": f"jdbc:mariadb://127.0.0.1:{self.port}/events?ssl-mode=disable", "USERNAME": "root"}
+
+    def execute(self, sql, _table=None):
         return [tuple(line.split("\t")) for line in call([*self.client, "-N", "-B", "-e", sql, "events"]).splitlines()]
 
     def empty(self, table):
@@ -215,10 +240,10 @@ class MariaDb:
         prepare = f"PREPARE u FROM 'UPDATE {STATES} SET {', '.join(c + ' = ?' for c in COLUMNS[1:])} WHERE event_id = ?';\n"
         line = lambda row: f"EXECUTE u USING {', '.join(quoted(v) for v in row[1:])}, {row[0]};\n"
         # So many that they take about the time: the first few say how long one takes.
-        few = rows[:200]
+        few, rest = rows[:200], rows[200:] or rows
         took = self._script([prepare, *map(line, few)])
-        count = min(len(rows), max(200, int(len(few) / took * seconds)))
-        return count / self._script([prepare, *map(line, rows[:count])])
+        some = rest[:max(200, int(len(few) / took * seconds))]
+        return len(some) / self._script([prepare, *map(line, some)])
 
     def thousands(self, rows):
         sets = ", ".join(f"{c} = VALUES({c})" for c in COLUMNS[1:])

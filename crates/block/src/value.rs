@@ -305,10 +305,16 @@ impl TimestampWriter {
     /// Appends `epoch_units` of `unit` without zeros at the end of the fraction.
     #[inline(always)]
     pub fn write(&mut self, out: &mut Vec<u8>, epoch_units: i64, unit: TimeUnit) {
+        self.write_digits(out, epoch_units, unit, 0);
+    }
+
+    /// Appends `epoch_units` of `unit` with at least `min_digits` digits of the fraction.
+    #[inline(always)]
+    pub fn write_digits(&mut self, out: &mut Vec<u8>, epoch_units: i64, unit: TimeUnit, min_digits: usize) {
         let per_second = units_per_second(unit);
         let minute = epoch_units.div_euclid(60 * per_second);
         if minute != self.minute && !self.remember(minute) {
-            return write_timestamp(out, epoch_units, unit, 0);
+            return write_timestamp(out, epoch_units, unit, min_digits);
         }
         let rest = epoch_units - minute * (60 * per_second);
         let (second, fraction) = (rest / per_second, (rest % per_second) as u32);
@@ -316,7 +322,7 @@ impl TimestampWriter {
         text[..17].copy_from_slice(&self.text);
         text[17..].copy_from_slice(&PAIRS[second as usize]);
         out.extend_from_slice(&text);
-        write_fraction(out, fraction, fraction_digits(unit), 0);
+        write_fraction(out, fraction, fraction_digits(unit), min_digits);
     }
 
     /// Keeps the text of a minute; false if its year has not four digits.
@@ -563,6 +569,10 @@ mod tests {
         fn check(text: &str, unit: TimeUnit, min: usize, expect: &str) {
             let v = parse_timestamp(text.as_bytes(), unit).expect("a timestamp");
             assert_eq!(written(|o| write_timestamp(o, v, unit, min)), expect);
+            let mut writer = TimestampWriter::default();
+            for _ in 0..2 {
+                assert_eq!(written(|o| writer.write_digits(o, v, unit, min)), expect);
+            }
         }
         use TimeUnit::*;
         check("2024-02-29 23:59:59.999", Millisecond, 0, "2024-02-29 23:59:59.999");

@@ -1,5 +1,7 @@
 //! The sink side: writers, and the two-phase commit that makes them exactly-once.
 
+use std::sync::Arc;
+
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
 
@@ -8,6 +10,18 @@ use crate::ConnectError;
 /// Something a writer has prepared and that becomes visible when the sink commits it, as the sink
 /// itself encodes it. Kept in the checkpoint.
 pub type Committable = serde_json::Value;
+
+/// Rows that arrived together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// When, as [`Block::arrival_ns`] has it.
+    pub arrival_ns: u64,
+    /// How many.
+    pub rows: u64,
+}
+
+/// Is told of rows in the moment in which others can see them.
+pub type Visible = Arc<dyn Fn(&[Arrived]) + Send + Sync>;
 
 /// What a writer gets from whoever runs it.
 #[derive(Clone, Debug)]
@@ -21,7 +35,7 @@ pub struct SinkContext {
     /// Names this run of the job, so that what several runs leave behind can be told apart.
     pub run_id: String,
     /// Set when the job is being stopped: a writer that waits for a peer must give up then.
-    pub cancelled: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    pub cancelled: Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// A table written.
@@ -140,6 +154,13 @@ pub trait Writer: Send {
     /// As [`Writer::write`].
     fn flush(&mut self) -> Result<(), ConnectError> {
         Ok(())
+    }
+
+    /// Asks the writer to tell when rows are visible to others, those of a checkpoint when its sink has
+    /// committed it; called at most once, before anything is written. False if it does not tell: its rows count
+    /// as written when [`Writer::write`] returns.
+    fn tell_visible(&mut self, _visible: Visible) -> bool {
+        false
     }
 
     /// Makes everything written so far safe and returns what is to be committed for it. With

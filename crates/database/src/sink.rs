@@ -7,8 +7,10 @@
 //! ([`exactly_once`], [`slot`], [`spool`]), without one at least once.
 //!
 //! [`writer`] and [`mailbox`] bring rows to connections, [`batch`] folds and divides them, [`refused`] finds
-//! those that the database does not take, [`turn`] is for databases with one writer at a time.
+//! those that the database does not take, [`turn`] is for databases with one writer at a time, [`arrivals`]
+//! tells how old rows are when they are committed.
 
+mod arrivals;
 mod at_once;
 mod batch;
 mod exactly_once;
@@ -30,6 +32,7 @@ use serde::Deserialize;
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError, Sink, SinkContext, Writer};
 
+use self::arrivals::Told;
 pub(crate) use self::batch::{bytes, key_rows};
 use self::exactly_once::{ExactlyOnce, WriterId};
 use self::mailbox::Limits;
@@ -204,7 +207,7 @@ impl JdbcSink {
         let (directory, _) = self.files()?;
         let commit = |epoch: &Epoch| {
             let known = lock(&self.slots).get(&(epoch.sink.clone(), epoch.shard)).cloned();
-            let slot = known.unwrap_or_else(|| Arc::new(Slot::new(self.session(Arc::default()))));
+            let slot = known.unwrap_or_else(|| Arc::new(Slot::new(self.session(Arc::default()), Told::default())));
             slot.commit(&self.shared, &directory, epoch)
         };
         if let ([epoch], _) | ([epoch, ..], false) = (epochs.as_slice(), self.access.driver.parallel_writers()) {
@@ -286,11 +289,12 @@ impl Sink for JdbcSink {
             interval: self.options.interval,
         };
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
+        let told = Told::default();
         for lane in 0..self.options.connections {
             let session = self.session(context.cancelled.clone());
             let turn = self.turn();
             if !by_checkpoint {
-                lanes.push(Box::new(at_once::AtOnce::new(self.shared.clone(), session, turn)));
+                lanes.push(Box::new(at_once::AtOnce::new(self.shared.clone(), session, told.clone(), turn)));
                 continue;
             }
             let (directory, prefix) = self.files()?;
@@ -299,7 +303,7 @@ impl Sink for JdbcSink {
                 .map_err(|_| ConnectError::new("there are more writers than can be counted"))?;
             // A name for this sink and run, whatever other sinks of the job write to the same table.
             let sink = format!("{:016x}-{}-{}", fingerprint(&self.owner), context.run_id, self.number);
-            let slot = Arc::new(Slot::new(session));
+            let slot = Arc::new(Slot::new(session, told.clone()));
             if let Some(turn) = &turn {
                 turn.add(&slot);
             }
@@ -308,7 +312,7 @@ impl Sink for JdbcSink {
             let cancelled = context.cancelled.clone();
             lanes.push(Box::new(ExactlyOnce::new(self.shared.clone(), slot, id, (directory, prefix), turn, cancelled)));
         }
-        Ok(Box::new(JdbcWriter::new(lanes, target.key.clone(), limits, context.cancelled)?))
+        Ok(Box::new(JdbcWriter::new(lanes, target.key.clone(), limits, told, context.cancelled)?))
     }
 
     fn commit(&self, committables: &[Committable]) -> Result<(), ConnectError> {

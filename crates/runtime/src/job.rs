@@ -14,7 +14,9 @@ use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
 use crate::local::{LocalDir, limit_sources, memory_share};
-use crate::metrics::{Monitor, NodeMetrics, NodeSummary, Summary, latency, node_summary, process_usage, resident_bytes};
+use crate::metrics::{
+    Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, latency, node_summary, process_usage, resident_bytes,
+};
 use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
@@ -66,6 +68,8 @@ pub struct ProgressReport {
     pub memory: u64,
     /// Rows that were late or could not be read.
     pub dropped: u64,
+    /// From arrival to sink, of rows written in the last second or two; zeros if none were.
+    pub latency_ms: Latency,
 }
 
 /// A planned job.
@@ -91,6 +95,7 @@ struct Running {
     finished: usize,
     /// The sinks know that the job was asked to stop.
     sinks_told: bool,
+    recent: RecentLatency,
 }
 
 impl Job {
@@ -277,6 +282,7 @@ impl Job {
             next_worker,
             finished: 0,
             sinks_told: false,
+            recent: RecentLatency::default(),
         })
     }
 }
@@ -539,7 +545,8 @@ impl Running {
     fn report(&self, begun: Instant) -> ProgressReport {
         let (rows_in, rows_out, dropped) = self.totals();
         let sinks = self.shared.graph.nodes.iter().zip(&self.shared.metrics).filter(|(n, _)| matches!(n.kind, NodeKind::Sink(_)));
-        let watermark = sinks.flat_map(|(_, parts)| parts).map(|m| m.watermark.load(Ordering::Relaxed)).min();
+        let parts: Vec<&Arc<NodeMetrics>> = sinks.flat_map(|(_, parts)| parts).collect();
+        let watermark = parts.iter().map(|m| m.watermark.load(Ordering::Relaxed)).min();
         ProgressReport {
             elapsed: begun.elapsed(),
             rows_in,
@@ -547,6 +554,7 @@ impl Running {
             watermark: watermark.filter(|w| *w != i64::MIN && *w != i64::MAX),
             memory: resident_bytes(),
             dropped,
+            latency_ms: self.recent.look(parts.into_iter()),
         }
     }
 

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use tidemill_block::NO_WATERMARK;
+use tidemill_block::{NO_WATERMARK, clock};
+use tidemill_connect::Arrived;
 use tidemill_connect::filesystem::cache::Origins;
 use tidemill_operator::DiskStats;
 use tidemill_operator::call::CallStats;
@@ -63,9 +65,15 @@ impl NodeMetrics {
         *self.disk.lock().expect("no panic while held") = Some(stats);
     }
 
-    /// Records that `rows` rows took `ns` from their arrival to here.
-    pub fn record_latency(&self, ns: u64, rows: u64) {
-        let _ = self.latency.lock().expect("no panic while held").record_n(ns.clamp(1, LATENCY_NS_MAX), rows);
+    /// Records how long ago rows arrived that are written, or visible, now. Those of unknown arrival (0) are not
+    /// counted.
+    pub fn record_latencies(&self, arrived: impl Iterator<Item = Arrived>) {
+        let now = clock::now_ns();
+        let mut latency = self.latency.lock().expect("no panic while held");
+        for Arrived { arrival_ns, rows } in arrived.filter(|a| a.arrival_ns > 0 && a.rows > 0) {
+            // Within the bounds, so it cannot fail.
+            let _ = latency.record_n(now.saturating_sub(arrival_ns).clamp(1, LATENCY_NS_MAX), rows);
+        }
     }
 }
 
@@ -163,7 +171,7 @@ pub struct Summary {
     pub rows_out: u64,
     /// Rows read a second of wall-clock time.
     pub rows_per_s: f64,
-    /// Latency from arrival to sink, milliseconds.
+    /// Latency from arrival to sink, of databases to the commit, milliseconds.
     pub latency_ms: Latency,
     /// Checkpoints taken.
     pub checkpoints: u64,
@@ -277,17 +285,63 @@ fn calls(parts: &[std::sync::Arc<NodeMetrics>]) -> Option<CallSummary> {
     })
 }
 
-/// Percentiles over all the given sinks.
-pub(crate) fn latency<'a>(sinks: impl Iterator<Item = &'a std::sync::Arc<NodeMetrics>>) -> Latency {
+/// Percentiles over all the given sinks since the job began.
+pub(crate) fn latency<'a>(sinks: impl Iterator<Item = &'a Arc<NodeMetrics>>) -> Latency {
+    Latency::of(&histogram(sinks))
+}
+
+/// The latencies of all the given sinks since the job began, ns.
+fn histogram<'a>(sinks: impl Iterator<Item = &'a Arc<NodeMetrics>>) -> Histogram<u64> {
     let mut all: Histogram<u64> = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds");
     for sink in sinks {
         let _ = all.add(&*sink.latency.lock().expect("no panic while held"));
     }
-    if all.is_empty() {
-        return Latency::default();
+    all
+}
+
+impl Latency {
+    /// Of nanoseconds; zeros if there are none.
+    fn of(all: &Histogram<u64>) -> Self {
+        if all.is_empty() {
+            return Latency::default();
+        }
+        let ms = |q: f64| all.value_at_quantile(q) as f64 / 1e6;
+        Latency { p50: ms(0.5), p99: ms(0.99), p999: ms(0.999), max: all.max() as f64 / 1e6 }
     }
-    let ms = |q: f64| all.value_at_quantile(q) as f64 / 1e6;
-    Latency { p50: ms(0.5), p99: ms(0.99), p999: ms(0.999), max: all.max() as f64 / 1e6 }
+}
+
+/// How long figures of the live line reach back, at least.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The latency of the last second or so, for who looks now and then.
+#[derive(Default)]
+pub(crate) struct RecentLatency(Mutex<Option<Looked>>);
+
+struct Looked {
+    at: Instant,
+    /// All that there was then.
+    all: Histogram<u64>,
+    latency: Latency,
+}
+
+impl RecentLatency {
+    /// Of rows that were written between the two newest looks that lie [`RECENT`] apart; the first look begins.
+    pub fn look<'a>(&self, sinks: impl Iterator<Item = &'a Arc<NodeMetrics>>) -> Latency {
+        let mut looked = self.0.lock().expect("no panic while held");
+        let now = Instant::now();
+        if let Some(looked) = looked.as_ref().filter(|looked| now.duration_since(looked.at) < RECENT) {
+            return looked.latency;
+        }
+        let all = histogram(sinks);
+        let latency = looked.as_ref().map_or_else(Latency::default, |looked| {
+            let mut since = all.clone();
+            // What was there then is there now.
+            let _ = since.subtract(&looked.all);
+            Latency::of(&since)
+        });
+        *looked = Some(Looked { at: now, all, latency });
+        latency
+    }
 }
 
 /// User and system CPU seconds of the process so far, and its peak memory in bytes.

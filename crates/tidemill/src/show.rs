@@ -45,8 +45,10 @@ impl Live {
         self.last = (now, report.rows_in);
         let watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
         let dropped = if report.dropped > 0 { format!("  late or bad {}", count(report.dropped)) } else { String::new() };
+        let p99 = report.latency_ms.p99;
+        let latency = if p99 > 0.0 { format!("  p99 {p99:.1} ms") } else { String::new() };
         let line = format!(
-            "{:>6.1} s  in {}  out {}  {}/s{watermark}{dropped}  memory {}",
+            "{:>6.1} s  in {}  out {}  {}/s{latency}{watermark}{dropped}  memory {}",
             now,
             count(report.rows_in),
             count(report.rows_out),

@@ -4,6 +4,7 @@
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError};
 
+use super::arrivals::{Arrivals, Told};
 use super::batch::{self, Folded};
 use super::refused::Operation;
 use super::turn::Turn;
@@ -15,12 +16,13 @@ use crate::session::Session;
 pub(super) struct AtOnce {
     shared: std::sync::Arc<Shared>,
     session: Session,
+    told: Told,
     _turn: Option<Turn>,
 }
 
 impl AtOnce {
-    pub fn new(shared: std::sync::Arc<Shared>, session: Session, turn: Option<Turn>) -> Self {
-        AtOnce { shared, session, _turn: turn }
+    pub fn new(shared: std::sync::Arc<Shared>, session: Session, told: Told, turn: Option<Turn>) -> Self {
+        AtOnce { shared, session, told, _turn: turn }
     }
 
     /// Writes in a transaction; with `careful` all rows but those that the database refuses.
@@ -51,9 +53,13 @@ impl Lane for AtOnce {
             (batch::fold(&block, &target.key)?, Operation::Upsert)
         };
         match self.transaction(&folded, operation, false) {
-            Err(e) if e.kind == DbErrorKind::Data => Ok(self.transaction(&folded, operation, true)?),
-            other => other.map_err(ConnectError::from),
+            Err(e) if e.kind == DbErrorKind::Data => self.transaction(&folded, operation, true)?,
+            other => other?,
         }
+        let mut arrivals = Arrivals::default();
+        arrivals.add(blocks);
+        self.told.tell(&arrivals);
+        Ok(())
     }
 
     fn prepare(&mut self) -> Result<Vec<Committable>, ConnectError> {

@@ -25,6 +25,7 @@ use arrow::array::RecordBatch;
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError};
 
+use super::arrivals::Arrivals;
 use super::refused::Operation;
 use super::slot::{Epoch, Open, Slot, State};
 use super::spool::Spool;
@@ -77,6 +78,8 @@ pub(super) struct ExactlyOnce {
     spool: Option<Spool>,
     /// Bytes of rows of this epoch.
     bytes: usize,
+    /// When they arrived.
+    arrivals: Arrivals,
     /// Batches that the open transaction has.
     loaded: usize,
     /// Those that it does not have yet; not all of them if `from_file`.
@@ -109,6 +112,7 @@ impl ExactlyOnce {
             before: None,
             spool: None,
             bytes: 0,
+            arrivals: Arrivals::default(),
             loaded: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -237,6 +241,7 @@ impl Lane for ExactlyOnce {
         };
         spool.write(&rows)?;
         self.bytes += bytes;
+        self.arrivals.add(blocks);
         self.keep(rows, bytes);
         if !self.by_file && self.bytes >= OPEN_BYTES && !self.is_early() {
             self.load()?;
@@ -255,6 +260,7 @@ impl Lane for ExactlyOnce {
             epoch.rows = spool.rows;
             epoch.file = Some(self.file());
             spool.finish()?;
+            self.slot.await_commit(self.epoch, std::mem::take(&mut self.arrivals));
             self.before = Some(self.epoch);
         }
         self.epoch += 1;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_connect::ConnectError;
 
 use super::Shared;
+use super::arrivals::{Arrivals, Told};
 use super::refused::Operation;
 use super::spool;
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect};
@@ -51,6 +52,9 @@ pub(super) struct Slot {
     committed: AtomicU64,
     /// A commit is under way.
     committing: AtomicBool,
+    /// Epochs that are to be committed, with when their rows arrived.
+    awaited: Mutex<Vec<(u64, Arrivals)>>,
+    told: Told,
 }
 
 pub(super) struct State {
@@ -75,8 +79,15 @@ impl State {
 }
 
 impl Slot {
-    pub fn new(session: Session) -> Self {
-        Slot { state: Mutex::new(State { session, open: None }), committed: AtomicU64::new(0), committing: AtomicBool::new(false) }
+    /// `told` is told when rows are committed.
+    pub fn new(session: Session, told: Told) -> Self {
+        Slot {
+            state: Mutex::new(State { session, open: None }),
+            committed: AtomicU64::new(0),
+            committing: AtomicBool::new(false),
+            awaited: Mutex::default(),
+            told,
+        }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -86,6 +97,11 @@ impl Slot {
     /// Whether the rows of an epoch are in the table.
     pub fn has(&self, epoch: u64) -> bool {
         self.committed.load(Ordering::Acquire) >= epoch
+    }
+
+    /// An epoch whose commit will come, with when its rows arrived.
+    pub fn await_commit(&self, epoch: u64, arrivals: Arrivals) {
+        super::lock(&self.awaited).push((epoch, arrivals));
     }
 
     /// Whether a commit is under way, which will end of its own.
@@ -120,6 +136,10 @@ impl Slot {
         self.committing.store(true, Ordering::Release);
         let result = self.try_commit(shared, directory, epoch);
         self.committing.store(false, Ordering::Release);
+        if result.is_ok() {
+            let done = |awaited: &mut (u64, Arrivals)| awaited.0 <= epoch.epoch;
+            super::lock(&self.awaited).extract_if(.., done).for_each(|(_, arrivals)| self.told.tell(&arrivals));
+        }
         result.map_err(ConnectError::from)
     }
 

@@ -6,8 +6,9 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 use tidemill_block::Block;
-use tidemill_connect::{Committable, ConnectError, Writer, WriterStats};
+use tidemill_connect::{Committable, ConnectError, Visible, Writer, WriterStats};
 
+use super::arrivals::Told;
 use super::mailbox::{Limits, Mailbox, Work};
 use super::{Lane, batch};
 
@@ -19,6 +20,8 @@ pub(super) struct JdbcWriter {
     /// The lane whose turn it is, where rows have no key.
     next: usize,
     bytes: u64,
+    /// Whom the lanes tell of what is committed.
+    told: Told,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -28,11 +31,17 @@ struct LaneThread {
 }
 
 impl JdbcWriter {
-    /// A writer over these connections.
+    /// A writer over these connections, which tell `told`.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn new(lanes: Vec<Box<dyn Lane>>, key: Vec<usize>, limits: Limits, cancelled: Arc<AtomicBool>) -> Result<Self, ConnectError> {
+    pub fn new(
+        lanes: Vec<Box<dyn Lane>>,
+        key: Vec<usize>,
+        limits: Limits,
+        told: Told,
+        cancelled: Arc<AtomicBool>,
+    ) -> Result<Self, ConnectError> {
         let mut threads = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let mailbox = Arc::new(Mailbox::new(limits));
@@ -41,7 +50,7 @@ impl JdbcWriter {
             let thread = thread.map_err(|e| ConnectError::io("starting the thread of a connection", &e))?;
             threads.push(LaneThread { mailbox, thread: Some(thread) });
         }
-        Ok(JdbcWriter { lanes: threads, key, next: 0, bytes: 0, cancelled })
+        Ok(JdbcWriter { lanes: threads, key, next: 0, bytes: 0, told, cancelled })
     }
 }
 
@@ -98,6 +107,11 @@ impl Writer for JdbcWriter {
 
     fn flush(&mut self) -> Result<(), ConnectError> {
         self.lanes.iter().try_for_each(|lane| lane.mailbox.flush())
+    }
+
+    fn tell_visible(&mut self, visible: Visible) -> bool {
+        self.told.ask(visible);
+        true
     }
 
     fn prepare(&mut self, _last: bool) -> Result<Vec<Committable>, ConnectError> {

@@ -12,7 +12,7 @@ use arrow::datatypes::{
 };
 use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use tidemill_block::value;
+use tidemill_block::value::{self, TimestampWriter};
 
 use super::{as_number, failed};
 use crate::driver::DbError;
@@ -60,6 +60,7 @@ enum Values {
         values: ScalarBuffer<i64>,
         unit: TimeUnit,
         zone: bool,
+        text: TimestampWriter,
     },
 }
 
@@ -82,8 +83,8 @@ impl Parameters {
     ///
     /// # Errors
     /// A value that SQLite would change, with its column.
-    pub fn bind(&self, row: usize, statement: &mut Statement<'_>, scratch: &mut Vec<u8>) -> Result<(), DbError> {
-        for (index, column) in self.columns.iter().enumerate() {
+    pub fn bind(&mut self, row: usize, statement: &mut Statement<'_>, scratch: &mut Vec<u8>) -> Result<(), DbError> {
+        for (index, column) in self.columns.iter_mut().enumerate() {
             let value = if column.nulls.as_ref().is_some_and(|n| n.is_null(row)) {
                 ValueRef::Null
             } else {
@@ -129,13 +130,15 @@ impl Values {
             DataType::FixedSizeBinary(_) => Values::FixedBytes(array.as_fixed_size_binary().clone()),
             DataType::Date32 => Values::Date(array.as_primitive::<Date32Type>().values().clone()),
             DataType::Time32(TimeUnit::Millisecond) => Values::Time(array.as_primitive::<Time32MillisecondType>().values().clone()),
-            DataType::Timestamp(unit, zone) => Values::Timestamp { values: timestamp(unit), unit: *unit, zone: zone.is_some() },
+            DataType::Timestamp(unit, zone) => {
+                Values::Timestamp { values: timestamp(unit), unit: *unit, zone: zone.is_some(), text: TimestampWriter::default() }
+            }
             other => return Err(format!("SQLite has nothing for {other}")),
         })
     }
 
     /// The value of a row that is not NULL; texts that are made here stand in `scratch`.
-    fn at<'a>(&'a self, row: usize, scratch: &'a mut Vec<u8>) -> Result<ValueRef<'a>, String> {
+    fn at<'a>(&'a mut self, row: usize, scratch: &'a mut Vec<u8>) -> Result<ValueRef<'a>, String> {
         Ok(match self {
             Values::Boolean(values) => ValueRef::Integer(i64::from(values.value(row))),
             Values::Integer(values) => ValueRef::Integer(values[row]),
@@ -167,13 +170,13 @@ impl Values {
                 value::write_time_ms(scratch, values[row]);
                 ValueRef::Text(scratch)
             }
-            Values::Timestamp { values, unit, zone } => {
+            Values::Timestamp { values, unit, zone, text } => {
                 let units = values[row];
                 if !DAYS.contains(&units.div_euclid(86_400 * value::units_per_second(*unit))) {
                     return Err(format!("the timestamp {units} ({unit:?}) lies outside of the years 1 to 9999"));
                 }
                 // All digits, so that texts are in the order of time.
-                value::write_timestamp(scratch, units, *unit, value::fraction_digits(*unit));
+                text.write_digits(scratch, units, *unit, value::fraction_digits(*unit));
                 if *zone {
                     scratch.push(b'Z');
                 }

@@ -179,7 +179,7 @@ struct SqliteConnection {
 impl SqliteConnection {
     /// Runs a statement for each row.
     fn run(&mut self, sql: &str, rows: &RecordBatch, doing: &str) -> Result<(), DbError> {
-        let parameters = Parameters::of(rows)?;
+        let mut parameters = Parameters::of(rows)?;
         let mut statement = self.connection.prepare(sql).map_err(|e| failed(doing, e))?;
         for row in 0..rows.num_rows() {
             parameters.bind(row, &mut statement, &mut self.scratch).map_err(|e| e.at(doing))?;
@@ -344,7 +344,7 @@ impl Connection for SqliteConnection {
         let dialect = dialect();
         let names = list(dialect, columns.fields().iter().map(|f| f.name().as_str()));
         let sql = format!("SELECT {names} FROM {} WHERE {}", dialect.quote(&target.table), equal(keys));
-        let parameters = Parameters::of(keys)?;
+        let mut parameters = Parameters::of(keys)?;
         let mut statement = self.connection.prepare(&sql).map_err(|e| failed(doing(), e))?;
         let mut result = Columns::new(columns)?;
         // No server is asked, so a statement a key costs no more than one for all.

@@ -1,6 +1,9 @@
 //! Crashes at any moment between writing rows and their commit: every row is there once.
 
+use std::sync::Mutex;
+
 use arrow::array::{Int64Array, StringArray};
+use tidemill_connect::Arrived;
 
 use super::*;
 
@@ -112,6 +115,31 @@ fn two_sinks_of_one_file_do_not_wait_for_each_other() {
     let ours = writer.prepare(false).unwrap();
     first.commit(&ours).unwrap();
     check(&place, 60_010);
+}
+
+#[test]
+fn rows_are_told_when_others_see_them() {
+    for keeps in [false, true] {
+        let place = Place::new();
+        let sink = if keeps { keeping(&place) } else { place.sink(&columns(), &[], &[]) };
+        let mut writer = start(sink.as_ref(), &columns());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (theirs, file) = (told.clone(), place.file());
+        let asked = writer.tell_visible(Arc::new(move |arrived: &[Arrived]| {
+            let connection = rusqlite::Connection::open(&file).unwrap();
+            let there: i64 = connection.query_row("SELECT COUNT(*) FROM t", [], |row| row.get(0)).unwrap();
+            theirs.lock().unwrap().push((there, arrived.to_vec()));
+        }));
+        assert!(asked);
+        let block = text::parse(&columns(), "1 a\n2 b");
+        writer.write(&Block::inserts(block.batch, 5)).unwrap();
+        let prepared = writer.prepare(false).unwrap();
+        assert_eq!(told.lock().unwrap().is_empty(), keeps);
+        for _ in 0..2 {
+            sink.commit(&prepared).unwrap();
+            assert_eq!(*told.lock().unwrap(), [(2, vec![Arrived { arrival_ns: 5, rows: 2 }])], "keeps {keeps}");
+        }
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray};
-use tidemill_block::{Block, RowKind, clock};
-use tidemill_connect::{Committable, ConnectError, SinkContext, Writer};
+use tidemill_block::{Block, RowKind};
+use tidemill_connect::{Arrived, Committable, ConnectError, SinkContext, Writer};
 
 use crate::JobError;
 use crate::metrics::NodeMetrics;
@@ -95,9 +95,13 @@ fn taken(failure: &Mutex<Option<JobError>>) -> JobError {
 
 impl SinkTask {
     pub fn open(spec: &SinkSpec, context: SinkContext, block_size: BlockSize, metrics: Arc<NodeMetrics>) -> Result<Self, JobError> {
+        let mut writer = spec.sink.writer(context).map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?;
+        let noted = metrics.clone();
+        let tells = writer.tell_visible(Arc::new(move |arrived: &[Arrived]| noted.record_latencies(arrived.iter().copied())));
         let writer = SinkWriter {
             table: spec.table.clone(),
-            writer: spec.sink.writer(context).map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?,
+            writer,
+            tells,
             update_before: spec.sink.wants_update_before(),
             not_null: spec.not_null.clone(),
             metrics,
@@ -200,6 +204,8 @@ impl Drop for WriterThread {
 struct SinkWriter {
     table: String,
     writer: Box<dyn Writer>,
+    /// It tells itself when rows are visible.
+    tells: bool,
     update_before: bool,
     not_null: Vec<usize>,
     metrics: Arc<NodeMetrics>,
@@ -267,11 +273,12 @@ impl SinkWriter {
 
     /// Notes how long ago the rows of blocks that are written now arrived.
     fn record_latencies(&self, blocks: &[Block]) {
-        let now = clock::now_ns();
-        for same in blocks.chunk_by(|a, b| a.arrival_ns == b.arrival_ns).filter(|b| b[0].arrival_ns > 0) {
-            let rows = same.iter().map(Block::rows).sum::<usize>() as u64;
-            self.metrics.record_latency(now.saturating_sub(same[0].arrival_ns), rows);
+        if self.tells {
+            return;
         }
+        let same = blocks.chunk_by(|a, b| a.arrival_ns == b.arrival_ns);
+        let rows = |blocks: &[Block]| blocks.iter().map(|b| b.rows() as u64).sum::<u64>();
+        self.metrics.record_latencies(same.map(|same| Arrived { arrival_ns: same[0].arrival_ns, rows: rows(same) }));
     }
 
     fn flush(&mut self) -> Result<(), JobError> {

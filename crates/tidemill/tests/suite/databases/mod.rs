@@ -1,5 +1,6 @@
 //! Jobs that read and write databases.
 //!
+//! - [`examples`]: the jobs of `examples/databases`, over each of them
 //! - [`sqlite`]: in files, without a server
 //! - [`postgres`], [`mysql`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`
@@ -7,6 +8,7 @@
 //!
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
+mod examples;
 mod mysql;
 mod postgres;
 mod sqlite;

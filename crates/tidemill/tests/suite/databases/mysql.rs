@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::crash::Random;
+use crate::databases::examples::Database;
 use crate::databases::{install, is_root, not_run, wanted};
 use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill, wait_for};
 
@@ -174,6 +175,19 @@ fn rows_are_appended_by_both_ways() {
         let odd = server.sql(&format!("SELECT COUNT(*) FROM test2.{table} WHERE name <> {name}"));
         assert_eq!(odd, "0", "{table}");
     }
+}
+
+#[test]
+fn the_examples_run() {
+    let Some(server) = shared() else { return };
+    let url = format!("URL=jdbc:mariadb://127.0.0.1:{}/test2", server.port);
+    let in_database = |sql: &str| server.sql(&format!("USE test2; {sql}"));
+    Database {
+        defines: vec![url, "USERNAME=job".into(), "PASSWORD=geheim".into()],
+        number: &|sql| in_database(sql).parse::<i64>().expect(sql),
+        run: &|sql| drop(in_database(sql)),
+    }
+    .check();
 }
 
 /// Columns of every type, and rows with their smallest, largest and oddest values.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::examples::Database;
 use super::wanted;
 use crate::crash::Random;
-use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, text, tidemill};
+use crate::harness::{Background, Scratch, finish, newest_checkpoint, text, tidemill};
 
 /// A number that a statement gives.
 #[track_caller]
@@ -34,45 +35,12 @@ fn succeeds(command: &mut Command) -> String {
     text(&output)
 }
 
-/// An example over a file.
-fn example(job: &str, file: &str, more: &[&str]) -> Command {
-    let mut command = tidemill();
-    command.arg("run").arg(root().join(job)).args(["--quiet", "-D", &format!("URL=jdbc:sqlite:{file}")]);
-    for define in more {
-        command.args(["-D", define]);
-    }
-    command
-}
-
 #[test]
-fn events_are_inserted() {
-    let scratch = Scratch::new("sqlite-insert");
+fn the_examples_run() {
+    let scratch = Scratch::new("sqlite-examples");
     let file = scratch.at("events.db");
-    succeeds(example("examples/databases/insert.sql", &file, &["EVENTS=20000"]).arg("--state-dir").arg(scratch.path().join("state")));
-    let count = "SELECT COUNT(*) FROM process_events";
-    assert_eq!(number(&file, count), 20_000);
-    assert_eq!(number(&file, "SELECT COUNT(DISTINCT event_id) FROM process_events WHERE event_id BETWEEN 0 AND 19999"), 20_000);
-    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_events WHERE length(message) = 84 AND cpu BETWEEN 0 AND 100"), 20_000);
-    assert_eq!(rows(&file, "SELECT event_time FROM process_events WHERE event_id = 0"), ["2024-01-01 00:00:00.000"]);
-    // A job that is finished stays so; without a state directory it is another one.
-    succeeds(example("examples/databases/insert.sql", &file, &["EVENTS=20000"]).arg("--state-dir").arg(scratch.path().join("state")));
-    assert_eq!(number(&file, count), 20_000);
-    succeeds(&mut example("examples/databases/insert.sql", &file, &["EVENTS=100"]));
-    assert_eq!(number(&file, count), 20_100);
-}
-
-#[test]
-fn events_are_updated() {
-    let scratch = Scratch::new("sqlite-update");
-    let file = scratch.at("events.db");
-    succeeds(&mut example("examples/databases/fill.sql", &file, &["ROWS=5000"]));
-    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_states"), 5000);
-    Connection::open(&file).and_then(|c| c.execute_batch("CREATE TABLE before AS SELECT * FROM process_states")).expect("a copy");
-    succeeds(&mut example("examples/databases/update.sql", &file, &["LAST=4999", "EVENTS=20000"]));
-    assert_eq!(number(&file, "SELECT COUNT(*) FROM process_states"), 5000);
-    let changed = number(&file, "SELECT COUNT(*) FROM process_states AS s JOIN before AS b USING (event_id) WHERE s.message <> b.message");
-    // Of 20,000 draws from 5,000 a key is missed by all with a chance of one in 55.
-    assert!((4700..5000).contains(&changed), "{changed} rows were updated");
+    let run = |sql: &str| Connection::open(&file).and_then(|c| c.execute_batch(sql)).expect(sql);
+    Database { defines: vec![format!("URL=jdbc:sqlite:{file}")], number: &|sql| number(&file, sql), run: &run }.check();
 }
 
 #[test]

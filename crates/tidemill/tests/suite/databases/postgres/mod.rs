@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use server::{PASSWORD, Server};
 
+use crate::databases::examples::Database;
 use crate::failures::expect;
 use crate::harness::{Scratch, finish, fold, sink_lines, text, tidemill, wait_for};
 
@@ -38,6 +39,7 @@ fn numbers(n: u64) -> String {
 #[test]
 fn jobs_over_postgres() {
     let Some(mut server) = Server::start("postgres-jobs") else { return };
+    the_examples_run(&server);
     rows_are_appended(&server);
     rows_of_a_key_are_updated_and_deleted(&server);
     every_type_goes_both_ways(&server);
@@ -51,6 +53,11 @@ fn jobs_over_postgres() {
     what_is_wrong_is_said(&server);
     // The last, since it ends the server.
     a_server_that_is_missing(&mut server);
+}
+
+fn the_examples_run(server: &Server) {
+    let number = |sql: &str| server.rows(sql)[0].parse::<i64>().expect(sql);
+    Database { defines: server.defines(), number: &number, run: &|sql| drop(server.rows(sql)) }.check();
 }
 
 fn rows_are_appended(server: &Server) {

@@ -205,6 +205,12 @@ impl Server {
         self.options_at("127.0.0.1", "ssl-mode=disable", table, PASSWORD)
     }
 
+    /// What the jobs of `examples/databases` are told with `-D`.
+    pub fn defines(&self) -> Vec<String> {
+        let url = format!("URL=jdbc:postgresql://127.0.0.1:{}/postgres?ssl-mode=disable", self.port);
+        vec![url, "USERNAME=postgres".into(), format!("PASSWORD={PASSWORD}")]
+    }
+
     /// The same by another name of the host, with parameters and a password.
     pub fn options_at(&self, host: &str, parameters: &str, table: &str, password: &str) -> String {
         format!(
