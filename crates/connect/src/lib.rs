@@ -26,4 +26,4 @@ pub mod stdio;
 pub use error::ConnectError;
 pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
-pub use source::{Changelog, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};
+pub use source::{Changelog, Fetching, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

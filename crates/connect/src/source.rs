@@ -162,6 +162,18 @@ pub enum Changelog {
     Upsert,
 }
 
+/// How the bytes of a source come, as far as that says how many of its splits are best open at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetching {
+    /// In any other way: there is nothing to find out.
+    Other,
+    /// Splits are parts of local files, read where they are polled.
+    Local,
+    /// Splits are read to their ends over a network, by threads that fetch whether they are polled or not. More of them
+    /// open than there are processors may bring more.
+    Network,
+}
+
 /// A table read.
 pub trait Source: Send + Sync {
     /// Whether the source ends by itself.
@@ -211,6 +223,11 @@ pub trait Source: Send + Sync {
         self.splits(parallelism)
     }
 
+    /// How its bytes come. Asked once, before any is read.
+    fn fetching(&self) -> Fetching {
+        Fetching::Other
+    }
+
     /// Opens a split at its position.
     ///
     /// # Errors
@@ -245,6 +262,14 @@ pub trait Source: Send + Sync {
 
 /// Reads one split.
 pub trait Reader: Send {
+    /// Begins to fetch, before anybody asks, if that is done by another thread than the caller's.
+    ///
+    /// # Errors
+    /// That thread cannot be started.
+    fn fetch(&mut self) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
     /// Up to `rows_max` rows of what has arrived; never waits.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod error;
 pub mod job;
 mod local;
 pub mod metrics;
+pub mod parallel;
 pub mod physical;
 pub mod process;
 pub mod reference;

@@ -13,6 +13,9 @@ use tidemill_connect::filesystem::cache::Origins;
 use tidemill_operator::DiskStats;
 use tidemill_operator::call::CallStats;
 
+use crate::parallel::Found;
+use crate::parallel::readers::Readers;
+
 /// Counts of one node in one worker; updated once a block.
 pub struct NodeMetrics {
     /// Rows read (source), written (sink) or taken in (operator).
@@ -31,6 +34,7 @@ pub struct NodeMetrics {
     pub watermark: AtomicI64,
     calls: Mutex<Option<CallStats>>,
     disk: Mutex<Option<DiskStats>>,
+    readers: Mutex<Option<Arc<Readers>>>,
     latency: Mutex<Histogram<u64>>,
 }
 
@@ -49,6 +53,7 @@ impl Default for NodeMetrics {
             watermark: AtomicI64::new(NO_WATERMARK),
             calls: Mutex::new(None),
             disk: Mutex::new(None),
+            readers: Mutex::new(None),
             latency: Mutex::new(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds")),
         }
     }
@@ -74,6 +79,11 @@ impl NodeMetrics {
             // Within the bounds, so it cannot fail.
             let _ = latency.record_n(now.saturating_sub(arrival_ns).clamp(1, LATENCY_NS_MAX), rows);
         }
+    }
+
+    /// Says who reads the rows of this node.
+    pub(crate) fn read_by(&self, readers: Arc<Readers>) {
+        *self.readers.lock().expect("no panic while held") = Some(readers);
     }
 }
 
@@ -140,6 +150,9 @@ pub struct NodeSummary {
     /// What it asked outside, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<CallSummary>,
+    /// How many read it at once and what held them back, if it is a source of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<Found>,
 }
 
 /// What a job did, as `--metrics` writes it.
@@ -250,6 +263,8 @@ pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) ->
         state_bytes: sum(|m| &m.memory),
         disk: disk(parts),
         calls: calls(parts),
+        // All workers share them.
+        readers: parts.iter().find_map(|p| p.readers.lock().expect("no panic while held").as_ref()?.found()),
     }
 }
 

@@ -9,6 +9,7 @@ use tidemill_format::{option_enum, options};
 use tidemill_plan::pattern::{AtBound, Bounds};
 
 use crate::JobError;
+use crate::parallel::AtOnce;
 
 option_enum! {
     /// How a job is executed.
@@ -135,6 +136,10 @@ options! {
         /// Threads that move bytes for network clients (Flight, HTTP, WebSocket, lookups); by default up to
         /// two. They are shared by all jobs of the process: what the first says that uses them counts.
         ours "io.threads" => io_threads: Option<usize>;
+        /// How many files of a table that lie behind a network are read at once, by all shards together, and at
+        /// least one by each: `auto` begins with one a shard and finds out whether more pay, up to 32. Local files are
+        /// read by the shards.
+        ours "read.parallel" => read_parallel: AtOnce = AtOnce::Auto;
         /// Time between checkpoints. Without a state directory this is how often finished output of
         /// an endless job becomes visible.
         flink "execution.checkpointing.interval" => checkpoint_interval: Duration = Duration::from_secs(10);

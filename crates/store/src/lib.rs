@@ -49,12 +49,12 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 #[cfg(not(feature = "cloud"))]
-pub use absent::{Lock, ObjectFile, ObjectWriter, Store, network_bytes};
+pub use absent::{Lock, ObjectFile, ObjectWriter, Store, network_bytes, network_waited};
 pub use error::{Kind, StoreError};
 pub use options::{Secret, StoreOptions};
 
 #[cfg(feature = "cloud")]
-pub use {lock::Lock, open::network_bytes, ranges::ObjectFile, store::Store, writer::ObjectWriter};
+pub use {lock::Lock, open::network_bytes, open::network_waited, ranges::ObjectFile, store::Store, writer::ObjectWriter};
 
 /// The size of an object of which the server does not say it.
 pub const SIZE_UNKNOWN: u64 = u64::MAX;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -21,6 +22,19 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 /// Bytes received by this process from stores and web servers: bodies, without headers and lists.
 pub fn network_bytes() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
+}
+
+/// Time that readers of this process have waited for bytes, ns, those that wait at once added up.
+static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How long readers of this process have waited for stores and web servers, those that wait at once added up.
+pub fn network_waited() -> Duration {
+    Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed))
+}
+
+/// A reader has waited since then.
+pub(crate) fn waited(since: Instant) {
+    WAITED_NS.fetch_add(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 /// A body that has not been read yet.

@@ -5,13 +5,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::client::Client;
 use crate::error::{Kind, StoreError};
-use crate::open::collect;
+use crate::open::{collect, waited};
 use crate::runtime::{lock, spawn, wait};
 use crate::{Object, SIZE_UNKNOWN};
 
@@ -114,10 +115,13 @@ impl ObjectFile {
         let plan = plan(ranges);
         let (client, object, parallel) = (self.shared.client.clone(), self.shared.object.clone(), self.shared.client.parallel);
         let pieces = plan.clone();
-        let bodies: Vec<Bytes> = wait(async move {
+        let begun = Instant::now();
+        let bodies: Result<Vec<Bytes>, StoreError> = wait(async move {
             let requests = pieces.into_iter().map(move |piece| collect(client.clone(), object.clone(), piece));
             stream::iter(requests).buffered(parallel).try_collect().await
-        })?;
+        });
+        waited(begun);
+        let bodies = bodies?;
         Ok(ranges.iter().map(|range| cut(&plan, &bodies, range)).collect())
     }
 
@@ -146,12 +150,16 @@ impl ObjectFile {
             slot
         };
         let mut content = lock(&slot.content);
+        let begun = content.is_none().then(Instant::now);
         let result = loop {
             match &*content {
                 Some(result) => break result.clone(),
                 None => content = slot.here.wait(content).unwrap_or_else(PoisonError::into_inner),
             }
         };
+        if let Some(begun) = begun {
+            waited(begun);
+        }
         if result.is_err() {
             // The next one who asks tries again.
             let mut blocks = lock(&self.shared.blocks);

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::Client;
 use crate::error::{Kind, StoreError};
-use crate::open::{Take, pull};
+use crate::open::{Take, pull, waited};
 use crate::pace::{ALWAYS, Budget, Pace, Ticket};
 use crate::runtime::spawn;
 use crate::{Object, SIZE_UNKNOWN};
@@ -129,6 +129,7 @@ impl ObjectReader {
                     let begun = Instant::now();
                     let frame = front.frames.recv().unwrap_or_else(|_| Err(ended()));
                     front.waited += begun.elapsed();
+                    waited(begun);
                     frame
                 }
             };

@@ -330,9 +330,13 @@ pub struct CopyArgs {
     /// Write so many files into a directory; by default one for each that is read.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub files: Option<usize>,
-    /// How many files are read at once; auto begins with the processors and finds out whether more pay.
+    /// How many files are read at once; auto begins with the processors and finds out whether more or fewer pay.
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     pub parallel: AtOnce,
+    /// Memory for the whole process, such as 1GB: near it fewer files are read at once. By default half of the
+    /// machine's.
+    #[arg(long, value_name = "SIZE", value_parser = <ByteSize as OptionValue>::parse)]
+    pub memory: Option<ByteSize>,
     /// Go on with a copy that was killed or failed; begins one if there is none.
     #[arg(long)]
     pub resume: bool,

@@ -67,7 +67,8 @@ pub const THESE: &str = "(these files)";
 /// # Errors
 /// What is wrong with the query.
 pub fn query(text: &str, tables: Vec<Table>, parallel: usize) -> Result<(LogicalPlan, Box<Settings>), JobError> {
-    let settings = [("execution.runtime-mode", "batch".to_string()), ("parallelism.default", parallel.to_string())];
+    let number = parallel.to_string();
+    let settings = [("execution.runtime-mode", "batch".to_string()), ("parallelism.default", number.clone()), ("read.parallel", number)];
     let mut script = Script::new("files", text, settings.map(|(key, value)| (key.to_string(), value)).into());
     let these = FileRequest::path(THESE);
     script.resolve_files(Arc::new(move |request| if *request == these { Ok(tables.clone()) } else { resolve(request) }));

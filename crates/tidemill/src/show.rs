@@ -139,6 +139,9 @@ pub fn summary(summary: &Summary, resumable: bool) {
         }
         out.push('\n');
     }
+    for (name, readers) in summary.nodes.iter().filter_map(|n| Some((&n.name, n.readers?))) {
+        out += &format!("  {name:<32} {readers}\n");
+    }
     out += &format!(
         "  {:.2} s, {} rows/s, CPU {:.2} s user {:.2} s system, peak memory {}\n",
         summary.elapsed_s,

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tidemill_archive::ReadAt;
 
@@ -59,6 +60,13 @@ pub struct Residency {
     pub cached: u64,
 }
 
+impl Residency {
+    /// Whether some of the file is not in the cache.
+    pub(super) fn cold(self) -> bool {
+        self.cached < self.bytes
+    }
+}
+
 /// Looks how much of a file is in the page cache, by `cachestat(2)` or else by `mincore(2)`.
 ///
 /// # Errors
@@ -97,6 +105,38 @@ static DISK: AtomicU64 = AtomicU64::new(0);
 pub fn bytes_read() -> Origins {
     let network = tidemill_store::network_bytes();
     Origins { cache: CACHE.load(Ordering::Relaxed), disk: DISK.load(Ordering::Relaxed), network }
+}
+
+/// For how long readers of files have waited, those that wait at once added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// For what was not in the page cache. Pages of mapped files do not count: who waits for them knows nothing of it.
+    pub disk: Duration,
+    /// For object stores and web servers.
+    pub network: Duration,
+}
+
+static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// For how long readers of this process have waited so far.
+pub fn waits() -> Waits {
+    Waits { disk: Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed)), network: tidemill_store::network_waited() }
+}
+
+/// The memory of the machine, bytes; 0 if it does not say.
+pub fn machine_memory() -> u64 {
+    page::memory_bytes()
+}
+
+/// Reads, and notes how long that took, if it is from the disk.
+pub(super) fn timed<T>(from_disk: bool, read: impl FnOnce() -> T) -> T {
+    if !from_disk {
+        return read();
+    }
+    let begun = Instant::now();
+    let done = read();
+    WAITED_NS.fetch_add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    done
 }
 
 /// The share `cached` of `bytes` that `part` of them has.
@@ -186,6 +226,11 @@ impl Track {
         self.stretches.push_back(Stretch { from, to, cached: found.unwrap_or(0), give_back });
     }
 
+    /// Whether some of what is read next had to come from the disk.
+    fn cold(&self) -> bool {
+        self.stretches.front().is_some_and(|first| first.cached < first.to - first.from)
+    }
+
     /// After reading up to `at`: counts, and gives back what is behind.
     pub fn after(&mut self, file: &File, at: u64) {
         while let Some(first) = self.stretches.front()
@@ -252,7 +297,7 @@ impl Read for Tracked {
             return Ok(0);
         }
         self.track.before(&self.file, self.at, want);
-        let got = self.file.read_at(&mut buffer[..want], self.at)?;
+        let got = timed(self.track.cold(), || self.file.read_at(&mut buffer[..want], self.at))?;
         self.at += got as u64;
         self.track.after(&self.file, self.at);
         Ok(got)
@@ -295,7 +340,7 @@ impl ReadAt for TrackedAt {
         let mut track = self.track.lock().expect("no panic while held");
         let track = track.get_or_insert_with(|| Track::new(self.size.min(at.saturating_add(self.span)), self.care));
         track.before(&self.file, at, buffer.len());
-        let got = self.file.read_at(buffer, at)?;
+        let got = timed(track.cold(), || self.file.read_at(buffer, at))?;
         track.after(&self.file, at + got as u64);
         Ok(got)
     }

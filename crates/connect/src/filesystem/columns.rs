@@ -110,7 +110,7 @@ impl ChunkReader for LocalColumns {
         }
         local.touch(start);
         let mut bytes = vec![0; length];
-        local.file.read_exact_at(&mut bytes, start)?;
+        cache::timed(local.found.cold(), || local.file.read_exact_at(&mut bytes, start))?;
         cache::count_share(length as u64, local.found);
         if local.give_back {
             page::give_back(&local.file, start, length as u64);

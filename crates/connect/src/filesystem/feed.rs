@@ -127,7 +127,11 @@ impl Feed {
         Feed::Idle(Box::new(work), waker)
     }
 
-    fn start(&mut self) -> Result<(), ConnectError> {
+    /// Lets the thread begin, if one reads.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(&mut self) -> Result<(), ConnectError> {
         if let Feed::Idle(..) = self
             && let Feed::Idle(work, waker) = std::mem::replace(self, Feed::Ended)
         {

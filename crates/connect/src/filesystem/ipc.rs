@@ -135,7 +135,7 @@ impl IpcInput for Local {
 impl Local {
     fn copied(&self, file: &File, part: &Range<u64>) -> io::Result<Buffer> {
         let mut bytes = vec![0; (part.end - part.start) as usize];
-        file.read_exact_at(&mut bytes, part.start)?;
+        cache::timed(self.found.cold(), || file.read_exact_at(&mut bytes, part.start))?;
         if self.give_back && part.end > part.start {
             page::give_back(file, part.start, part.end - part.start);
         }

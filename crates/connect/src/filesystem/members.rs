@@ -202,6 +202,13 @@ impl MembersReader {
 }
 
 impl Reader for MembersReader {
+    fn fetch(&mut self) -> Result<(), ConnectError> {
+        match &mut self.current {
+            Current::Between(feed) => feed.start(),
+            Current::Member(_) | Current::Changing => Ok(()),
+        }
+    }
+
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         loop {
             match std::mem::replace(&mut self.current, Current::Changing) {

@@ -183,6 +183,10 @@ impl TextReader {
 }
 
 impl Reader for TextReader {
+    fn fetch(&mut self) -> Result<(), ConnectError> {
+        self.feed.start()
+    }
+
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         let mut want = rows_max.saturating_mul(self.row_bytes).min(AHEAD_BYTES);
         loop {

@@ -190,7 +190,7 @@ struct Local {
 
 impl Pages for Local {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let got = self.file.read_at(buffer, at)?;
+        let got = cache::timed(self.found.cold(), || self.file.read_at(buffer, at))?;
         let end = at + got as u64;
         cache::count_share(got as u64, self.found);
         if self.found.cached < self.found.bytes && end < self.size {

@@ -32,7 +32,7 @@ use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
 use super::reader::{Lines, Position, TextReader, decoded};
 use super::sas;
 use super::xlsx;
-use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
+use crate::{Changelog, ConnectError, Fetching, Reader, ReaderContext, Source, Split};
 
 /// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
 const ITEMS_PER_READER: usize = 8;
@@ -337,6 +337,14 @@ impl Source for FileSource {
         let items: Vec<Item> = found.into_iter().map(|(item, _)| item).collect();
         self.tell_queue(&items, splits.len(), true);
         Ok(splits)
+    }
+
+    fn fetching(&self) -> Fetching {
+        match (self.bounded(), self.location.remote()) {
+            (false, _) => Fetching::Other,
+            (true, false) => Fetching::Local,
+            (true, true) => Fetching::Network,
+        }
     }
 
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {

@@ -15,14 +15,14 @@ use tidemill_plan::node::WINDOW_COLUMNS;
 use tidemill_plan::temporal::TemporalJoinNode;
 use tidemill_plan::{LookupJoinNode, WatermarkNode, WindowKind, WindowNode};
 
-use super::table::{ConnectorTable, SourceMetrics};
+use super::table::{ConnectorTable, Reading, SourceMetrics};
 use super::window_bound::{Bound, WindowBound};
 use crate::JobError;
 
 /// A plan without nodes of ours.
-pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics) -> Result<LogicalPlan, JobError> {
+pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics, reading: Reading) -> Result<LogicalPlan, JobError> {
     let mut failure = None;
-    let lowered = plan.transform_up_with_subqueries(|node| match step(&node, metrics) {
+    let lowered = plan.transform_up_with_subqueries(|node| match step(&node, metrics, reading) {
         Ok(Some(other)) => Ok(Transformed::yes(other)),
         Ok(None) => Ok(Transformed::no(node)),
         Err(e) => {
@@ -36,11 +36,11 @@ pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics) -> Result<Logica
     }
 }
 
-fn step(node: &LogicalPlan, metrics: &SourceMetrics) -> Result<Option<LogicalPlan>, JobError> {
+fn step(node: &LogicalPlan, metrics: &SourceMetrics, reading: Reading) -> Result<Option<LogicalPlan>, JobError> {
     match node {
         LogicalPlan::TableScan(scan) => {
             let Some(raw) = scan.source.downcast_ref::<RawTable>() else { return Ok(None) };
-            let provider = provider_as_source(Arc::new(ConnectorTable::new(raw.table.clone(), metrics)?));
+            let provider = provider_as_source(Arc::new(ConnectorTable::new(raw.table.clone(), metrics, reading)?));
             Ok(Some(LogicalPlan::TableScan(TableScan { source: provider, ..scan.clone() })))
         }
         LogicalPlan::Extension(extension) => {
@@ -51,7 +51,7 @@ fn step(node: &LogicalPlan, metrics: &SourceMetrics) -> Result<Option<LogicalPla
                 return Ok(Some(temporal(node)?));
             }
             if let Some(node) = extension.node.as_any().downcast_ref::<LookupJoinNode>() {
-                return Ok(Some(looked_up(node, metrics)?));
+                return Ok(Some(looked_up(node, metrics, reading)?));
             }
             let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() else { return Ok(None) };
             Ok(Some(match node.kind {
@@ -121,8 +121,8 @@ fn temporal(node: &TemporalJoinNode) -> Result<LogicalPlan, JobError> {
 }
 
 /// A table that is asked for keys is read whole, and joined.
-fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics) -> Result<LogicalPlan, JobError> {
-    let table = ConnectorTable::new(node.table.clone(), metrics).map_err(|e| {
+fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics, reading: Reading) -> Result<LogicalPlan, JobError> {
+    let table = ConnectorTable::new(node.table.clone(), metrics, reading).map_err(|e| {
         JobError::usage(format!(
             "in batch mode a table that is looked up is read whole, and {} cannot be read ({e}); leave 'execution.runtime-mode' = 'batch' out",
             node.table.name

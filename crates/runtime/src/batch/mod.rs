@@ -28,6 +28,7 @@ use tidemill_connect::{ConnectError, SinkContext};
 use tidemill_sql::{InsertPlan, SqlError};
 
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, process_usage};
+use crate::parallel::meter::wrote;
 use crate::settings::Settings;
 use crate::{JobError, Stop, connector};
 
@@ -71,7 +72,7 @@ impl BatchRunner {
     }
 
     fn physical(&self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, JobError> {
-        let lowered = lower::lower(plan.clone(), &self.sources)?;
+        let lowered = lower::lower(plan.clone(), &self.sources, table::Reading::of(&self.settings))?;
         let state = self.state.clone();
         Ok(self.runtime.block_on(async move { state.create_physical_plan(&lowered).await })?)
     }
@@ -178,7 +179,9 @@ impl BatchRunner {
                         let batch = RecordBatch::try_new(schema.clone(), batch.columns().to_vec()).map_err(JobError::failed)?;
                         let rows = batch.num_rows() as u64;
                         if rows > 0 {
+                            let begun = Instant::now();
                             writer.write(&Block::inserts(batch, clock::now_ns()))?;
+                            wrote(begun.elapsed());
                         }
                         metrics.rows.fetch_add(rows, Ordering::Relaxed);
                     }

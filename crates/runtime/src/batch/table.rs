@@ -19,7 +19,7 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{Expr, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use tidemill_connect::{Changelog, Polled, ReadRequest, Reader, ReaderContext, Source, Split, Waker};
+use tidemill_connect::{Changelog, Fetching, Polled, ReadRequest, ReaderContext, Source, Split, Waker};
 use tidemill_operator::normalize::Normalize;
 use tidemill_plan::Table;
 
@@ -27,6 +27,10 @@ use super::fold::Fold;
 use crate::JobError;
 use crate::connector::{self, OnError};
 use crate::metrics::NodeMetrics;
+use crate::parallel::AtOnce;
+use crate::parallel::opening::Opened;
+use crate::parallel::readers::Readers;
+use crate::settings::Settings;
 
 /// Counts of each table read, by name.
 pub(super) type SourceMetrics = Arc<Mutex<BTreeMap<String, Arc<NodeMetrics>>>>;
@@ -43,6 +47,20 @@ pub(super) struct ConnectorTable {
     on_error: OnError,
     schema: SchemaRef,
     metrics: Arc<NodeMetrics>,
+    reading: Reading,
+}
+
+/// What the settings say of how tables are read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    at_once: AtOnce,
+    memory: Option<u64>,
+}
+
+impl Reading {
+    pub fn of(settings: &Settings) -> Self {
+        Reading { at_once: settings.read_parallel, memory: settings.memory.map(|m| m.0) }
+    }
 }
 
 impl fmt::Debug for ConnectorTable {
@@ -52,7 +70,7 @@ impl fmt::Debug for ConnectorTable {
 }
 
 impl ConnectorTable {
-    pub fn new(table: Arc<Table>, metrics: &SourceMetrics) -> Result<Self, JobError> {
+    pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading) -> Result<Self, JobError> {
         let (source, options) = connector::source(&table)?;
         if !source.bounded() {
             return Err(JobError::usage(format!(
@@ -73,7 +91,18 @@ impl ConnectorTable {
             )));
         }
         let metrics = metrics.lock().expect("no panic while held").entry(table.name.clone()).or_default().clone();
-        Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics })
+        Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics, reading })
+    }
+
+    /// What the partitions of a scan share, if there is something to find out.
+    fn readers(&self, partitions: usize) -> Option<Arc<Readers>> {
+        let fetching = self.source.fetching();
+        if fetching == Fetching::Other {
+            return None;
+        }
+        let readers = Readers::new(fetching, self.reading.at_once, partitions, self.reading.memory);
+        self.metrics.read_by(readers.clone());
+        Some(readers)
     }
 }
 
@@ -111,6 +140,7 @@ impl TableProvider for ConnectorTable {
         let partitions = state.config().target_partitions();
         let splits = self.source.unordered_splits(partitions).map_err(|e| failed(&self.table.name, e))?;
         let queue = Arc::new(Mutex::new(VecDeque::from(splits)));
+        let readers = self.readers(partitions);
         // The order wanted may mix physical and metadata columns; the readers give physical first.
         let given = request.schema();
         let schema: SchemaRef = Arc::new(self.schema.project(wanted)?);
@@ -126,6 +156,7 @@ impl TableProvider for ConnectorTable {
                     order: order.clone(),
                     schema: schema.clone(),
                     metrics: self.metrics.clone(),
+                    readers: readers.clone(),
                     shard,
                     shards: partitions,
                     changes: None,
@@ -186,6 +217,7 @@ impl ConnectorTable {
             order,
             schema: schema.clone(),
             metrics: self.metrics.clone(),
+            readers: self.readers(1),
             shard: 0,
             shards: 1,
             changes: Some(changes),
@@ -208,6 +240,7 @@ struct Part {
     order: Vec<usize>,
     schema: SchemaRef,
     metrics: Arc<NodeMetrics>,
+    readers: Option<Arc<Readers>>,
     shard: usize,
     shards: usize,
     changes: Option<Changes>,
@@ -239,8 +272,9 @@ impl PartitionStream for Part {
             order: self.order.clone(),
             schema: self.schema.clone(),
             metrics: self.metrics.clone(),
+            readers: self.readers.clone(),
             task,
-            reader: None,
+            open: VecDeque::new(),
             changes: self.changes.clone(),
             fold: None,
             folded: VecDeque::new(),
@@ -257,8 +291,10 @@ struct Scan {
     order: Vec<usize>,
     schema: SchemaRef,
     metrics: Arc<NodeMetrics>,
+    readers: Option<Arc<Readers>>,
     task: Arc<AtomicWaker>,
-    reader: Option<Box<dyn Reader>>,
+    /// The splits that are open, in their order.
+    open: VecDeque<Opened>,
     /// Taken when all is read.
     changes: Option<Changes>,
     fold: Option<Fold>,
@@ -267,14 +303,37 @@ struct Scan {
 }
 
 impl Scan {
+    fn take(&self) -> Option<Split> {
+        self.queue.lock().expect("no panic while held").pop_front()
+    }
+
+    /// What the next of the open splits gives that has something to give; nothing behind the last.
     fn next(&mut self) -> Result<Option<Polled>> {
-        if self.reader.is_none() {
-            let Some(split) = self.queue.lock().expect("no panic while held").pop_front() else { return Ok(None) };
-            self.reader = Some(self.source.open(&split, self.context.clone()).map_err(|e| failed(&self.table, e))?);
+        let ahead = self.readers.as_ref().filter(|readers| readers.ahead());
+        let share = ahead.map_or(1, |readers| readers.share(self.context.shard));
+        while self.open.len() < share
+            && let Some(split) = self.take()
+        {
+            let opened = Opened::new(&self.source, &split, self.context.clone(), self.readers.as_ref());
+            self.open.push_back(opened.map_err(|e| failed(&self.table, e))?);
         }
+        if self.open.is_empty() {
+            return Ok(None);
+        }
+        // The only partition gives rows in the order of the splits. Those above the share wait until others have ended.
+        let asked = if self.context.shards == 1 { 1 } else { share.min(self.open.len()) };
         let rows = if self.order.is_empty() { COUNTED_ROWS } else { BATCH_ROWS };
-        let polled = self.reader.as_mut().expect("opened above").poll(rows).map_err(|e| failed(&self.table, e))?;
-        Ok(Some(polled))
+        for at in 0..asked {
+            match self.open[at].poll(rows).map_err(|e| failed(&self.table, e))? {
+                Polled::Pending => {}
+                Polled::End => {
+                    self.open.remove(at);
+                    return Ok(Some(Polled::End));
+                }
+                polled => return Ok(Some(polled)),
+            }
+        }
+        Ok(Some(Polled::Pending))
     }
 
     /// The sum of the changes so far, if it is changes that are read.
@@ -316,10 +375,13 @@ impl Stream for Scan {
                 Err(e) => return Poll::Ready(Some(Err(e))),
                 Ok(None) => return Poll::Ready(this.folded().transpose()),
                 Ok(Some(Polled::Pending)) => return Poll::Pending,
-                Ok(Some(Polled::End)) => this.reader = None,
+                Ok(Some(Polled::End)) => {}
                 Ok(Some(Polled::Rows(rows))) => {
                     this.metrics.rows.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
                     this.metrics.bytes.fetch_add(rows.bytes, Ordering::Relaxed);
+                    if let Some(readers) = &this.readers {
+                        readers.read(rows.bytes);
+                    }
                     this.metrics.bad_rows.fetch_add(rows.bad.len() as u64, Ordering::Relaxed);
                     if this.on_error == OnError::Fail
                         && let Some(bad) = rows.bad.first()

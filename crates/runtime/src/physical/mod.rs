@@ -13,15 +13,18 @@ mod planner;
 pub(crate) mod process;
 mod window;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use tidemill_connect::{ReadRequest, Sink, Source};
+use tidemill_connect::{Fetching, ReadRequest, Sink, Source};
 use tidemill_operator::map::Expr;
 use tidemill_operator::{Operator, OperatorError};
 
 use crate::connector::TableOptions;
+use crate::parallel::AtOnce;
+use crate::parallel::readers::Readers;
+use crate::settings::Settings;
 
 pub use planner::Planner;
 
@@ -105,6 +108,21 @@ pub struct SourceSpec {
     pub unordered: bool,
     /// The node that takes records that cannot be read: a sink.
     pub dead_letter: Option<usize>,
+    /// What the workers that read it share, made by the first of them.
+    pub(crate) readers: OnceLock<Option<Arc<Readers>>>,
+}
+
+impl SourceSpec {
+    /// What the workers share that read the source in so many shards; nothing where there is nothing to find out.
+    pub(crate) fn readers(&self, settings: &Settings, shards: usize) -> Option<Arc<Readers>> {
+        // What is merged by time is open all at once.
+        let at_once = if self.watermark.is_some() { AtOnce::Fixed(usize::MAX) } else { settings.read_parallel };
+        let make = || match self.source.fetching() {
+            Fetching::Other => None,
+            fetching => Some(Readers::new(fetching, at_once, shards, settings.memory.map(|m| m.0))),
+        };
+        self.readers.get_or_init(make).clone()
+    }
 }
 
 /// The watermark of a source.

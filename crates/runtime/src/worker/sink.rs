@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, BooleanArray};
 use tidemill_block::{Block, RowKind};
@@ -18,6 +18,7 @@ use tidemill_connect::{Arrived, Committable, ConnectError, SinkContext, Writer};
 
 use crate::JobError;
 use crate::metrics::NodeMetrics;
+use crate::parallel::meter::wrote;
 use crate::physical::SinkSpec;
 use crate::settings::BlockSize;
 use crate::worker::mailbox::Mailbox;
@@ -239,10 +240,12 @@ impl SinkWriter {
     }
 
     fn write_all(&mut self, blocks: &[Block]) -> Result<(), JobError> {
+        let begun = Instant::now();
         match blocks {
             [one] => self.write(one)?,
             _ => self.write(&Block::concat(&blocks[0].schema(), blocks).map_err(JobError::failed)?)?,
         }
+        wrote(begun.elapsed());
         self.record_latencies(blocks);
         Ok(())
     }

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, Strin
 use arrow::datatypes::{DataType, SchemaRef};
 use serde::{Deserialize, Serialize};
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
-use tidemill_connect::{Polled, Reader, ReaderContext, Rows, Source, Split, Waker};
+use tidemill_connect::{Polled, ReaderContext, Rows, Source, Split, Waker};
 use tidemill_operator::map::Expr;
 use tidemill_operator::over::times::TimeColumn;
 use tidemill_plan::message;
@@ -17,6 +17,8 @@ use tidemill_state::hash;
 use crate::JobError;
 use crate::connector::OnError;
 use crate::metrics::NodeMetrics;
+use crate::parallel::opening::Opened;
+use crate::parallel::readers::Readers;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
 use crate::settings::{BlockSize, Settings};
 use crate::worker::goal::LatencyGoal;
@@ -43,7 +45,7 @@ impl SplitState {
 
 struct Active {
     state: SplitState,
-    reader: Option<Box<dyn Reader>>,
+    reader: Option<Opened>,
     /// Gave nothing when last polled, and was not woken since.
     waiting: bool,
     /// When it last gave rows, ns.
@@ -67,6 +69,9 @@ struct Chunk {
 
 /// The rows a chunk is read for; a multiple of no fixed block size in particular.
 const CHUNK_ROWS: usize = 2048;
+
+/// Splits that are being opened at once where all will be open.
+const COMING_MAX: usize = 8;
 
 /// What a poll of the source came to.
 pub(super) enum Outcome {
@@ -106,6 +111,10 @@ pub(super) struct SourceTask {
     on_error: OnError,
     dead_letter_schema: Option<SchemaRef>,
     metrics: Arc<NodeMetrics>,
+    /// What all workers share that read files.
+    readers: Option<Arc<Readers>>,
+    /// All splits are open, or were.
+    ahead_done: bool,
     /// More splits may come.
     pub discovers: bool,
     pub ended: bool,
@@ -135,6 +144,10 @@ impl SourceTask {
             BlockSize::Rows(rows) => rows < CHUNK_ROWS,
         };
         // Tests that want a checkpoint every few blocks want what was read to be in these blocks.
+        let readers = spec.readers(settings, shards);
+        if let Some(readers) = &readers {
+            metrics.read_by(readers.clone());
+        }
         let chunked = cut && settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none();
         SourceTask {
             table: spec.table.clone(),
@@ -158,6 +171,8 @@ impl SourceTask {
             on_error: spec.options.on_error,
             dead_letter_schema,
             metrics,
+            readers,
+            ahead_done: false,
             discovers: spec.source.discovery_interval().is_some(),
             ended: false,
             emitted_watermark: NO_WATERMARK,
@@ -176,7 +191,8 @@ impl SourceTask {
         assert!(self.held.is_empty() && self.chunk.is_none(), "held rows are released before a barrier");
         for active in &mut self.splits {
             if let Some(reader) = &active.reader {
-                active.state.split.position = Some(reader.position());
+                // What is not open yet stands where it stood.
+                active.state.split.position = reader.position().or_else(|| active.state.split.position.take());
             }
         }
         self.splits.iter().map(|a| a.state.clone()).collect()
@@ -232,6 +248,12 @@ impl SourceTask {
         if self.splits.len() == 1 {
             return ready(&self.splits[0]).then_some(0);
         }
+        let share = self.readers.as_ref().filter(|readers| readers.ahead()).map(|readers| readers.share(self.context.shard));
+        if self.watermark.is_none()
+            && let Some(share) = share
+        {
+            return self.choose_within(share);
+        }
         if self.watermark.is_some() && self.waits {
             let lagging =
                 (0..self.splits.len()).filter(|i| !self.splits[*i].state.finished).min_by_key(|i| self.splits[*i].state.watermark);
@@ -244,6 +266,39 @@ impl SourceTask {
         // Splits that never end take turns: one with a backlog must not keep the others waiting.
         self.next = if self.endless { found + 1 } else { found };
         Some(found)
+    }
+
+    /// As [`SourceTask::choose`] without event time, where no more than so many splits shall be open, the first of those
+    /// that are not at their ends.
+    fn choose_within(&mut self, share: usize) -> Option<usize> {
+        while self.splits.get(self.next).is_some_and(|a| a.state.finished) {
+            self.next += 1;
+        }
+        let mut open = self.splits.iter().enumerate().skip(self.next).filter(|(_, a)| !a.state.finished).take(share);
+        open.find(|(_, a)| !a.waiting).map(|(at, _)| at)
+    }
+
+    /// With event time: opens splits before they are asked for, as many as may be on their way, so that a round trip is
+    /// waited for once and not for each. All of them will be open: they are merged by time.
+    fn open_ahead(&mut self) -> Result<(), JobError> {
+        if self.watermark.is_none() || self.ahead_done || !self.readers.as_ref().is_some_and(|readers| readers.ahead()) {
+            return Ok(());
+        }
+        let coming = self.splits.iter().filter(|a| a.reader.as_ref().is_some_and(Opened::coming)).count();
+        let closed = |a: &Active| a.reader.is_none() && !a.state.finished;
+        let closed: Vec<usize> = (0..self.splits.len()).filter(|i| closed(&self.splits[*i])).collect();
+        self.ahead_done = closed.is_empty();
+        for at in closed.into_iter().take(COMING_MAX.saturating_sub(coming)) {
+            self.open(at)?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, at: usize) -> Result<(), JobError> {
+        let active = &mut self.splits[at];
+        let opened = Opened::new(&self.source, &active.state.split, self.context.clone(), self.readers.as_ref());
+        active.reader = Some(opened.map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?);
+        Ok(())
     }
 
     /// Up to a block of rows of what has arrived.
@@ -259,15 +314,12 @@ impl SourceTask {
         if self.linger_ns > 0 {
             wanted -= self.held_rows.min(wanted - 1);
         }
+        self.open_ahead()?;
         while let Some(at) = self.choose() {
-            let active = &mut self.splits[at];
-            if active.reader.is_none() {
-                active.reader = Some(
-                    self.source
-                        .open(&active.state.split, self.context.clone())
-                        .map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?,
-                );
+            if self.splits[at].reader.is_none() {
+                self.open(at)?;
             }
+            let active = &mut self.splits[at];
             let polled = active
                 .reader
                 .as_mut()
@@ -302,7 +354,7 @@ impl SourceTask {
                 Polled::Pending => active.waiting = true,
                 Polled::End => {
                     let reader = active.reader.take().expect("polled above");
-                    active.state.split.position = Some(reader.position());
+                    active.state.split.position = reader.position();
                     active.state.finished = true;
                 }
             }
@@ -375,6 +427,9 @@ impl SourceTask {
     fn rows(&mut self, at: usize, rows: Rows) -> Result<Outcome, JobError> {
         let Rows { batch, kinds, arrival_ns, bytes, bad, places } = rows;
         self.metrics.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(readers) = &self.readers {
+            readers.read(bytes);
+        }
         self.metrics.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         self.splits[at].last_rows_ns = clock::now_ns();
         let mut dead = None;

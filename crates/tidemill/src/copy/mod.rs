@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tidemill_runtime::JobError;
+use tidemill_runtime::parallel::Found;
+use tidemill_store::is_remote;
 
 use self::checksum::Checksum;
 use self::manifest::{Manifest, Source, Task};
 use self::plan::Plan;
-use self::pool::Parallel;
+use self::pool::{Parallel, Pool};
 use self::progress::{Meter, Progress};
 use self::stage::Stage;
 use self::task::Work;
@@ -36,6 +38,8 @@ use crate::{Failure, notice};
 
 /// With `--parallel auto`, files at once for each processor, at most: beyond that each only gets slower.
 const AT_ONCE_PER_PROCESSOR: usize = 4;
+/// And at most where some of them come over a network, or all go there: such a worker mostly waits.
+const AT_ONCE_REMOTE: usize = 32;
 
 /// The manifest is not saved again for so many times as long as saving it took: of very many files it is long. What
 /// is done in between, and not yet in it, is done again after a kill.
@@ -47,18 +51,17 @@ pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
     let Some((stage, mut manifest)) = begin(args, &plan, Stage::open(&plan).map_err(kept)?)? else { return Ok(()) };
     tell_if_interrupted()?;
-    let parallel = match args.parallel {
-        AtOnce::Fixed(n) => Parallel::Fixed(n),
-        AtOnce::Auto => Parallel::Auto { most: AT_ONCE_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from) },
-    };
-    if let Err(failure) = run(&plan, &stage, &mut manifest, parallel, args.quiet) {
-        // What nothing would be gained from is not left behind; what else stays is found by the next run.
-        match manifest.done() {
-            0 => stage.remove(),
-            _ => drop(stage.tidy(&mut manifest)),
+    let found = match run(&plan, &stage, &mut manifest, pool(args, &plan), args.quiet) {
+        Ok(found) => found,
+        Err(failure) => {
+            // What nothing would be gained from is not left behind; what else stays is found by the next run.
+            match manifest.done() {
+                0 => stage.remove(),
+                _ => drop(stage.tidy(&mut manifest)),
+            }
+            return Err(failure);
         }
-        return Err(failure);
-    }
+    };
     let (total, compared) = sum(&manifest);
     let done = manifest.tasks.iter().filter_map(|t| t.done.as_ref());
     let outputs: Vec<u64> = done.flat_map(|d| d.outputs.iter().map(|(_, bytes)| *bytes)).collect();
@@ -68,7 +71,7 @@ pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
         let seconds = begun.elapsed().as_secs_f64();
         let sources: usize = manifest.tasks.iter().map(|t| t.sources.len()).sum();
         notice(&format!(
-            "'{}': {} rows from {sources} {} ({}) in {} {} ({}), {seconds:.2} s, {}/s{}",
+            "'{}': {} rows from {sources} {} ({}) in {} {} ({}), {seconds:.2} s, {}/s, {found}{}",
             plan.path.display(),
             count(total.rows),
             if sources == 1 { "file" } else { "files" },
@@ -81,6 +84,19 @@ pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// How many workers there may be.
+fn pool(args: &CopyArgs, plan: &Plan) -> Pool {
+    let mut paths = plan.tasks.iter().flatten().map(|source| source.path.as_str());
+    let remote = is_remote(&plan.path.to_string_lossy()) || paths.any(is_remote);
+    let most = AT_ONCE_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from);
+    let parallel = match args.parallel {
+        AtOnce::Fixed(n) => Parallel::Fixed(n),
+        AtOnce::Auto => Parallel::Auto { most: if remote { most.max(AT_ONCE_REMOTE) } else { most } },
+    };
+    let files = plan.tasks.iter().map(Vec::len).sum();
+    Pool { parallel, memory: args.memory.map(|memory| memory.0), files }
 }
 
 fn compared_text(total: &Checksum, compared: bool, plan: &Plan) -> String {
@@ -161,7 +177,7 @@ fn begin(args: &CopyArgs, plan: &Plan, stage: Stage) -> Result<Option<(Stage, Ma
 }
 
 /// Does the tasks that are not done, and notes each that is.
-fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, parallel: Parallel, quiet: bool) -> Result<(), Failure> {
+fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, pool: Pool, quiet: bool) -> Result<Found, Failure> {
     let fail = |e: JobError| match e {
         // Its place is in a query that was made for one file, and not in what the user wrote.
         JobError::Sql(e) => Failure::usage(e.to_string()),
@@ -175,23 +191,17 @@ fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, parallel: Parallel, 
     }
     let tasks: Vec<(Task, Arc<Meter>)> = open.into_iter().map(|t| (t.clone(), Arc::new(Meter::new(&t.sources)))).collect();
     let meters: Vec<Arc<Meter>> = tasks.iter().map(|(_, meter)| meter.clone()).collect();
-    let limit = match parallel {
-        Parallel::Fixed(n) => n,
-        Parallel::Auto { .. } => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    // Few tasks read several of their files at once.
-    let readers = (limit / tasks.len().max(1)).max(1);
     // With when it may be saved again.
     let shared = Mutex::new((manifest, Instant::now()));
     let result = {
         let _progress = Progress::begin(meters.clone(), before, quiet);
         pool::run_all(
             tasks,
-            parallel,
+            pool,
             || meters.iter().map(|meter| meter.position()).sum(),
-            |(task, meter): (Task, Arc<Meter>)| {
+            |(task, meter): (Task, Arc<Meter>), at_once| {
                 meter.begin();
-                let finished = work.run(&task, readers, &meter)?;
+                let finished = work.run(&task, at_once, &meter)?;
                 meter.end();
                 let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (manifest, due) = &mut *shared;

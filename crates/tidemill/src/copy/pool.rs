@@ -1,18 +1,21 @@
-//! How many tasks of a copy run at once: as many as are asked for, or as pay.
+//! The tasks of a copy, side by side: as many as are asked for, or as many as pay. How many pay is found by
+//! [`tidemill_runtime::parallel`]; here they are begun, and end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a number of tasks at once is tried.
-const TRIAL: Duration = Duration::from_secs(3);
-/// By how much a further task at once must raise what is read a second.
-const GAIN: f64 = 1.05;
-/// Trials that a number that was found good is kept before a further one is tried again.
-const REST: u32 = 20;
+use tidemill_runtime::parallel::{Bounds, Found, Meter, Search};
 
-/// How many at once.
+/// How long a number of workers is looked at: to begin with a file (a query is planned, a footer read) takes a part of it.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Time between two samples.
+const SAMPLE: Duration = Duration::from_millis(250);
+/// How often is looked whether tasks have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How many files are read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {
     /// So many.
@@ -24,29 +27,52 @@ pub enum Parallel {
     },
 }
 
-/// Finds how many at once pay: one more as long as it gives more, one less if it does not.
-#[derive(Debug, Default)]
-struct Search {
-    /// Bytes a second before the latest change.
-    before: Option<f64>,
-    rest: u32,
+/// What the number of workers depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    pub parallel: Parallel,
+    /// The limit of the process's memory, bytes.
+    pub memory: Option<u64>,
+    /// The files of all tasks together.
+    pub files: usize,
 }
 
-impl Search {
-    /// What to change after a trial with this rate: +1, -1 or nothing.
-    fn next(&mut self, rate: f64) -> i32 {
-        if self.rest > 0 {
-            self.rest -= 1;
-            return 0;
-        }
-        match self.before.replace(rate) {
-            // The last step up did not pay.
-            Some(before) if rate < before * GAIN => {
-                (self.before, self.rest) = (None, REST);
-                -1
+impl Pool {
+    fn search(&self) -> Search {
+        let files = self.files.max(1);
+        match self.parallel {
+            Parallel::Fixed(n) => Search::fixed(n.min(files)),
+            Parallel::Auto { most } => {
+                let most = most.clamp(1, files);
+                let first = std::thread::available_parallelism().map_or(1, usize::from).min(most);
+                Search::new(Bounds { first, least: 1, most }, WINDOW)
             }
-            _ => 1,
         }
+    }
+}
+
+/// So many workers in terms of tasks: how many at once, and how many files each may read at once.
+struct Shares {
+    tasks: usize,
+    at_once: AtomicUsize,
+    each: AtomicUsize,
+}
+
+impl Shares {
+    fn new(tasks: usize, workers: usize) -> Self {
+        let shares = Shares { tasks: tasks.max(1), at_once: AtomicUsize::new(1), each: AtomicUsize::new(1) };
+        shares.set(workers);
+        shares
+    }
+
+    fn set(&self, workers: usize) {
+        self.at_once.store(workers.clamp(1, self.tasks), Ordering::Release);
+        self.each.store((workers / self.tasks).max(1), Ordering::Release);
+    }
+
+    /// How many workers so many tasks are, if all of `workers` were wanted.
+    fn active(&self, at_work: usize, workers: usize) -> usize {
+        if at_work == workers.min(self.tasks) { workers } else { at_work * self.each.load(Ordering::Acquire) }
     }
 }
 
@@ -59,31 +85,27 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Does all tasks; `run` does one, `position` says how many bytes were read in all. After the first error no
-/// further task is begun.
+/// Does all tasks; `run` does one, and is told how many of its files it may read at once, which may change; `position` says
+/// how many bytes were read in all. After the first error no further task is begun.
 ///
 /// # Errors
 /// The first that a task gave.
 pub fn run_all<T: Send, E: Send>(
     tasks: Vec<T>,
-    parallel: Parallel,
+    pool: Pool,
     position: impl Fn() -> u64,
-    run: impl Fn(T) -> Result<(), E> + Sync,
+    run: impl Fn(T, &AtomicUsize) -> Result<(), E> + Sync,
     failed: impl Fn() + Sync,
-) -> Result<(), E> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let (first, most) = match parallel {
-        Parallel::Fixed(n) => (n, n),
-        Parallel::Auto { most } => (processors.min(most), most),
-    };
-    let (first, most) = (first.clamp(1, tasks.len().max(1)), most.clamp(1, tasks.len().max(1)));
+) -> Result<Found, E> {
+    let mut search = pool.search();
+    let shares = Shares::new(tasks.len(), search.workers());
     let queue = Mutex::new(VecDeque::from(tasks));
     let error: Mutex<Option<E>> = Mutex::new(None);
-    let (wanted, active) = (AtomicUsize::new(first), AtomicUsize::new(0));
+    let active = AtomicUsize::new(0);
+    let broken = || error.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let take = || {
         // One more than wanted: this one ends instead of taking a task.
-        if error.lock().unwrap_or_else(PoisonError::into_inner).is_some() || active.load(Ordering::Acquire) > wanted.load(Ordering::Acquire)
-        {
+        if broken() || active.load(Ordering::Acquire) > shares.at_once.load(Ordering::Acquire) {
             return None;
         }
         queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
@@ -92,7 +114,7 @@ pub fn run_all<T: Send, E: Send>(
     let work = || {
         let _leave = Leave(&active);
         while let Some(task) = take() {
-            if let Err(e) = run(task) {
+            if let Err(e) = run(task, &shares.each) {
                 error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
                 failed();
             }
@@ -103,28 +125,31 @@ pub fn run_all<T: Send, E: Send>(
             active.fetch_add(1, Ordering::AcqRel);
             scope.spawn(work);
         };
-        (0..first).for_each(|_| spawn());
-        let mut search = Search::default();
-        let (mut since, mut at) = (Instant::now(), position());
-        while active.load(Ordering::Acquire) > 0 {
-            std::thread::sleep(Duration::from_millis(20));
-            let broken = error.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-            // Withdrawn threads come back when all others have left and something is left to do.
-            if !broken && active.load(Ordering::Acquire) < wanted.load(Ordering::Acquire) && waiting() {
+        let mut meter = Meter::new(pool.memory, position());
+        let mut before = shares.at_once.load(Ordering::Acquire);
+        (0..shares.at_once.load(Ordering::Acquire)).for_each(|_| spawn());
+        loop {
+            let at_work = active.load(Ordering::Acquire);
+            // The last sample is of what was done since the one before, also of a copy that takes no longer than one.
+            if at_work == 0 || meter.age() >= SAMPLE {
+                let seen = if at_work == 0 { before } else { at_work };
+                search.observe(&meter.sample(position(), shares.active(seen, search.workers()), seen));
+                shares.set(search.workers());
+            }
+            before = at_work;
+            if at_work == 0 {
+                break;
+            }
+            // Withdrawn threads come back when more are wanted and something is left to do.
+            if at_work < shares.at_once.load(Ordering::Acquire) && !broken() && waiting() {
                 spawn();
             }
-            if most > first && since.elapsed() >= TRIAL {
-                let now = position();
-                let change = search.next(now.saturating_sub(at) as f64 / since.elapsed().as_secs_f64());
-                let next = wanted.load(Ordering::Acquire).saturating_add_signed(change as isize).clamp(1, most);
-                wanted.store(next, Ordering::Release);
-                (since, at) = (Instant::now(), now);
-            }
+            std::thread::sleep(LOOK);
         }
     });
     match error.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(e) => Err(e),
-        None => Ok(()),
+        None => Ok(search.found()),
     }
 }
 
@@ -132,27 +157,35 @@ pub fn run_all<T: Send, E: Send>(
 mod tests {
     use super::*;
 
+    fn pool(parallel: Parallel) -> Pool {
+        Pool { parallel, memory: None, files: 100 }
+    }
+
     #[test]
-    fn further_threads_are_tried_as_long_as_they_pay() {
-        let mut search = Search::default();
-        assert_eq!([100.0, 150.0, 152.0].map(|rate| search.next(rate)), [1, 1, -1]);
-        assert!((0..REST).all(|_| search.next(500.0) == 0));
-        assert_eq!(search.next(150.0), 1);
+    fn workers_are_tasks_and_files_of_tasks() {
+        let of = |tasks, workers| {
+            let shares = Shares::new(tasks, workers);
+            (shares.at_once.into_inner(), shares.each.into_inner())
+        };
+        assert_eq!([of(10, 4), of(1, 8), of(3, 8), of(0, 2)], [(4, 1), (1, 8), (3, 2), (1, 2)]);
+        let shares = Shares::new(3, 8);
+        assert_eq!([shares.active(3, 8), shares.active(1, 8), shares.active(5, 4)], [8, 2, 10]);
     }
 
     #[test]
     fn all_tasks_are_done_once_and_the_first_error_ends_it() {
         for parallel in [Parallel::Fixed(1), Parallel::Fixed(3), Parallel::Auto { most: 8 }] {
             let sum = AtomicUsize::new(0);
-            let add = |n: usize| {
+            let add = |n: usize, _: &AtomicUsize| {
                 sum.fetch_add(n, Ordering::Relaxed);
                 Ok::<(), String>(())
             };
-            run_all((1..=100).collect(), parallel, || 0, add, || {}).unwrap();
+            let found = run_all((1..=100).collect(), pool(parallel), || 0, add, || {}).unwrap();
             assert_eq!(sum.load(Ordering::Relaxed), 5050);
-            let fail = |n: usize| if n == 3 { Err(n) } else { Ok(()) };
-            assert_eq!(run_all((1..=100).collect(), parallel, || 0, fail, || {}), Err(3));
+            assert_eq!(found.found, parallel == Parallel::Auto { most: 8 });
+            let fail = |n: usize, _: &AtomicUsize| if n == 3 { Err(n) } else { Ok(()) };
+            assert_eq!(run_all((1..=100).collect(), pool(parallel), || 0, fail, || {}), Err(3));
         }
-        assert_eq!(run_all(Vec::<u8>::new(), Parallel::Fixed(2), || 0, |_| Err("never"), || {}), Ok(()));
+        assert!(run_all(Vec::<u8>::new(), pool(Parallel::Fixed(2)), || 0, |_, _: &AtomicUsize| Err("never"), || {}).is_ok());
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use tidemill_block::{Block, clock};
@@ -13,6 +14,8 @@ use tidemill_connect::{Committable, SinkContext, Writer};
 use tidemill_plan::{Column, ColumnKind, Table, message};
 use tidemill_runtime::JobError;
 use tidemill_runtime::batch::BatchRunner;
+use tidemill_runtime::parallel::meter::wrote;
+use tidemill_runtime::settings::PARALLELISM_MAX;
 
 use super::checksum::Checksum;
 use super::manifest::{Done, Source, Task};
@@ -40,17 +43,18 @@ impl<'a> Work<'a> {
         Work { plan, outlet, stop: AtomicBool::new(false) }
     }
 
-    /// Does a task with so many readers at once.
+    /// Does a task, of which so many files are read at once; the number may change meanwhile.
     ///
     /// # Errors
     /// What could not be read or written; the two sides differ.
-    pub fn run(&self, task: &Task, readers: usize, meter: &Meter) -> Result<Done, JobError> {
+    pub fn run(&self, task: &Task, at_once: &AtomicUsize, meter: &Meter) -> Result<Done, JobError> {
         let mut writers = (0..self.plan.writers).map(|shard| self.writer(task, shard)).collect::<Result<Vec<_>, _>>()?;
         let sum = if self.plan.query.sort_by.is_some() {
-            self.read_and_write(&[&task.sources], 1, readers, &mut writers, meter)?
+            let shards = at_once.load(Ordering::Acquire).min(PARALLELISM_MAX);
+            self.read_and_write(&[&task.sources], &AtomicUsize::new(1), shards, &mut writers, meter)?
         } else {
             let each: Vec<&[Source]> = task.sources.iter().map(std::slice::from_ref).collect();
-            self.read_and_write(&each, readers, 1, &mut writers, meter)?
+            self.read_and_write(&each, at_once, 1, &mut writers, meter)?
         };
         let mut prepared: Vec<Committable> = Vec::new();
         for writer in &mut writers {
@@ -77,7 +81,7 @@ impl<'a> Work<'a> {
     fn read_and_write(
         &self,
         inputs: &[&[Source]],
-        at_once: usize,
+        at_once: &AtomicUsize,
         shards: usize,
         writers: &mut [Box<dyn Writer>],
         meter: &Meter,
@@ -87,7 +91,7 @@ impl<'a> Work<'a> {
             let mut running: VecDeque<(Receiver<RecordBatch>, _)> = VecDeque::new();
             let (mut sum, mut next) = (Checksum::default(), 0);
             loop {
-                while running.len() < at_once.max(1)
+                while running.len() < at_once.load(Ordering::Acquire).max(1)
                     && let Some(input) = waiting.next()
                 {
                     let (send, receive) = sync_channel(QUEUE_BATCHES);
@@ -96,7 +100,9 @@ impl<'a> Work<'a> {
                 let Some((batches, reader)) = running.pop_front() else { return Ok(sum) };
                 for batch in &batches {
                     meter.wrote(batch.num_rows() as u64);
+                    let begun = Instant::now();
                     writers[next].write(&Block::inserts(batch, clock::now_ns()))?;
+                    wrote(begun.elapsed());
                     next = (next + 1) % writers.len();
                 }
                 let read = reader.join().map_err(|_| JobError::failed("internal error: a thread that read a file panicked"))?;

@@ -117,6 +117,7 @@ impl Planner<'_> {
             unordered: self.stateless && watermark.is_none() && changelog == Changelog::Append,
             watermark,
             dead_letter: None,
+            readers: Default::default(),
         };
         let node = self.add(Node {
             id: format!("source:{}", table.name),
