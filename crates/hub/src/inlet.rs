@@ -24,8 +24,8 @@ use crate::stream::{Counters, Mark, Stream};
 pub(crate) const PUBLISHERS_MAX: usize = 100_000;
 /// How many polls of the reader may wait as rows, beside the bound in bytes: while the reader works through
 /// the second half of them, publishers have the time to send more. What waits beyond that only grows old.
-/// With blocks of size `auto` a poll asks for what is worked off in half a millisecond at most, so what waits
-/// follows the job's speed.
+/// With blocks of size `auto` a poll asks for a few blocks, each of what is worked off in half a millisecond, so
+/// what waits follows the job's speed.
 const POLLS_WAITING: usize = 4;
 /// Rows that may wait in any case: a publisher that was told to wait needs some 50 µs to go on, in which
 /// half of these are not worked off even where a row costs 50 ns.
@@ -318,16 +318,24 @@ impl State {
     }
 
     /// Takes up to `rows_max` rows out. Small batches that wait together come together; a large one is
-    /// not cut only to fill up what is half full, since putting rows together copies them.
+    /// not cut only to fill up what is half full, since putting rows together copies them, and is cut in two
+    /// where else a sliver of it would be left, which the rows behind it would fill up.
     fn take(&mut self, rows_max: usize, pieces: &mut Vec<Piece>) {
         let mut total = 0;
         while total < rows_max
             && let Some(entry) = self.queue.front_mut()
         {
             let left = entry.batch.num_rows();
-            let rows = left.min(rows_max - total);
-            if rows < left && total >= rows_max.div_ceil(2) {
-                break;
+            let half = rows_max.div_ceil(2);
+            let mut rows = left.min(rows_max - total);
+            if rows < left {
+                if total >= half {
+                    break;
+                }
+                if total == 0 && left - rows < half {
+                    // The rest would be too little to come alone.
+                    rows = left.div_ceil(2);
+                }
             }
             total += rows;
             self.queue_rows -= rows as u64;

@@ -138,6 +138,9 @@ fn by_extension(path: &str) -> Input {
 /// Publishes one after the other.
 fn feed(mode: &str, adapters: &[Adapter], quiet: bool, metrics: Option<&Path>) -> Result<(), Failure> {
     let stop = stop_flag("waiting for the acknowledgement of what was sent")?;
+    // Rows are read and encoded on this thread, and go out on one connection: a second thread would only take turns
+    // with the first, at the price of waking each other.
+    tidemill_connect::io::set_threads(1);
     let mut line = Line::new(quiet);
     let mut all = Progress { finished: true, ..Progress::default() };
     for adapter in adapters {

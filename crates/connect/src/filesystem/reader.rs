@@ -22,6 +22,10 @@ use crate::{ConnectError, Polled, Reader, Rows};
 const AHEAD_BYTES: usize = 1 << 20;
 /// How long a row is taken to be before the first was seen, bytes.
 const ROW_BYTES: usize = 64;
+/// So large a part of the text that the rows asked for are thought to take is looked at beyond it: rows a little
+/// longer than the latest come in the number asked for all the same, and whoever puts them into blocks or messages
+/// of a size need not join them with a few of the next. What is too much waits in the decoder.
+const SPARE_SHARE: usize = 16;
 
 /// Where a text split stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +152,7 @@ impl TextReader {
         let bytes = offset - self.done.offset;
         let taken = records - self.done.records;
         if taken > 0 {
-            self.row_bytes = (bytes / taken).max(1) as usize;
+            self.row_bytes = bytes.div_ceil(taken).max(1) as usize;
         }
         let places = bad.iter().map(|b| self.place(b)).collect();
         // The rows are as old as their first byte.
@@ -188,7 +192,8 @@ impl Reader for TextReader {
     }
 
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
-        let mut want = rows_max.saturating_mul(self.row_bytes).min(AHEAD_BYTES);
+        let thought = rows_max.saturating_mul(self.row_bytes);
+        let mut want = thought.saturating_add(thought / SPARE_SHARE).min(AHEAD_BYTES);
         loop {
             let more = !self.finished && self.failure.is_none() && self.fill(want);
             if let Some(decoded) = self.decoder.next(rows_max).map_err(|e| ConnectError::from(e).at(&self.path))? {

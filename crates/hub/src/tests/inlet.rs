@@ -65,6 +65,12 @@ fn batches_are_sliced_and_small_ones_put_together() {
     a.try_send(batch(&[7]), None, None, 8, 3).unwrap();
     let Polled::Rows(rows) = reader.poll(4).unwrap() else { panic!("rows wait") };
     assert_eq!((numbers(&rows.batch), rows.arrival_ns, rows.bytes), (vec![4, 5, 6, 7], 3, 32));
+    // Nor is a sliver left of one, with which the next would have to be put together.
+    taken(&mut a, &[0, 1, 2, 3, 4], None, None);
+    taken(&mut a, &[5, 6, 7, 8], None, None);
+    for expect in [vec![0, 1, 2], vec![3, 4], vec![5, 6, 7, 8]] {
+        assert_eq!(polled(&mut reader, 4), expect);
+    }
 }
 
 #[test]

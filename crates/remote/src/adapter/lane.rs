@@ -203,6 +203,7 @@ impl Lane {
             }
             Ready::Rows => {
                 let Some(batch) = self.next_batch(common)? else {
+                    self.publisher.flush();
                     if self.ended && !self.finishing {
                         self.finishing = true;
                         self.publisher.finish();
@@ -213,7 +214,7 @@ impl Lane {
                 self.row += batch.num_rows() as u64;
                 // The reader stands behind these rows only if none wait.
                 let behind = (self.replays && self.gather.rows() == 0).then(|| Mark::json(self.row, self.reader.position()));
-                let sent = self.publisher.try_send(&batch, self.mark.as_ref(), behind.as_ref())?;
+                let sent = self.publisher.try_put(&batch, self.mark.as_ref(), behind.as_ref())?;
                 // If not, the connection broke just now, and the next handshake says where to go back to.
                 assert!(sent || self.replays, "rows that are kept have room when the publisher is ready for them");
                 self.mark = behind.or(self.mark.take());

@@ -5,12 +5,16 @@
 //! hand, and the job that reads the stream cuts them again, by its own `block.size`. So a small block costs
 //! nothing on the wire, in the server or in its queues.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
+use arrow::datatypes::DataType;
 use tidemill_connect::ConnectError;
 
 /// The most rows of a message whose size is left to us: as many as a block of the engine has.
 pub const ROWS_AUTO: usize = 8192;
+/// Where the size of messages is left to us, and more rows than these are enough, it is a multiple of them: the engine
+/// takes 2,048 rows at once, so that such a message need be neither cut nor put together with the next for a job.
+const ROWS_ROUND: usize = 1024;
 /// The least rows that a source is asked for at once, however wide they are.
 const ROWS_LEAST: usize = 256;
 /// How wide a row is taken to be before the first was seen, bytes.
@@ -29,8 +33,22 @@ pub const BYTES_MAX: usize = 4 << 20;
 
 /// Bytes of the rows of a batch, about, as they travel.
 pub fn bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|column| column_bytes(column.as_ref())).sum()
+}
+
+fn column_bytes(column: &dyn Array) -> usize {
+    let rows = column.len();
+    let validity = if column.nulls().is_some() { rows.div_ceil(8) } else { 0 };
+    // What most columns are, without taking their arrays apart.
+    if let Some(width) = column.data_type().primitive_width() {
+        return rows * width + validity;
+    }
+    if *column.data_type() == DataType::Utf8 {
+        let offsets = column.as_string::<i32>().value_offsets();
+        return (offsets[rows] - offsets[0]) as usize + size_of_val(offsets) + validity;
+    }
     // An array that cannot say how long its slice is (a view) says how long its memory is.
-    batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size())).sum()
+    column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
 }
 
 /// The parts of a batch that are messages, as ranges of rows: none is larger than `bytes_max`, about,
@@ -66,7 +84,11 @@ impl Gather {
     /// Rows of a message that needs no more.
     fn target(&self) -> usize {
         let enough = (self.enough() / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
-        self.block.map_or(enough, |block| enough.max(block) / block * block)
+        match self.block {
+            Some(block) => enough.max(block) / block * block,
+            None if enough > ROWS_ROUND => (enough + ROWS_ROUND / 2) / ROWS_ROUND * ROWS_ROUND,
+            None => enough,
+        }
     }
 
     /// How many more rows the next message can take: at least one.
@@ -102,7 +124,11 @@ impl Gather {
     /// # Errors
     /// Batches of different columns.
     pub fn next(&mut self, all: bool) -> Result<Option<RecordBatch>, ConnectError> {
-        let full = self.rows >= self.target() || (self.bytes >= self.enough() && self.block.is_none_or(|block| self.rows >= block));
+        let full = match self.block {
+            Some(block) => self.rows >= self.target() || (self.bytes >= self.enough() && self.rows >= block),
+            // What is nearly enough does not wait for a few more rows: joining copies all of them.
+            None => self.rows * 8 >= self.target() * 7 || self.bytes >= self.enough(),
+        };
         if self.rows == 0 || !(full || all) {
             return Ok(None);
         }

@@ -37,6 +37,11 @@ use crate::runtime;
 /// What waits for the connection when nothing is kept, bytes at most: some messages, so that the
 /// caller works while they travel, and few enough to be still in the cache then.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
+/// Messages put by [`Publisher::try_put`] of which the connection's task is told together, bytes: to wake it, and with
+/// it the server's tasks and the threads they run on, costs as much as copying some ten KB.
+const TOGETHER_BYTES: usize = 256 << 10;
+/// How long the first of them waits for the others at most, as long as more are put.
+const TOGETHER_TIME: Duration = Duration::from_millis(1);
 /// After this time without an acknowledgement the server is asked again: it may have taken its
 /// checkpoint just before the rows that matter.
 const URGE_AGAIN: Duration = Duration::from_millis(250);
@@ -156,6 +161,7 @@ impl Publisher {
             Ready::Rows
         } else {
             state.starved = true;
+            state.tell_writer();
             Ready::Wait
         })
     }
@@ -206,6 +212,17 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::ready`]; a column that cannot travel.
     pub fn try_send(&mut self, batch: &RecordBatch, between: Option<&Value>, behind: Option<&Value>) -> Result<bool, ConnectError> {
+        let given = self.try_put(batch, between, behind)?;
+        self.flush();
+        Ok(given)
+    }
+
+    /// As [`Publisher::try_send`], for one who has more at hand: the rows may wait for those that are put next. Who
+    /// has no more calls [`Publisher::flush`].
+    ///
+    /// # Errors
+    /// As [`Publisher::try_send`].
+    pub fn try_put(&mut self, batch: &RecordBatch, between: Option<&Value>, behind: Option<&Value>) -> Result<bool, ConnectError> {
         {
             let state = self.shared.lock();
             state.check()?;
@@ -226,6 +243,11 @@ impl Publisher {
             self.shared.push(data, length as u64, position.cloned());
         }
         Ok(true)
+    }
+
+    /// What was put waits for nothing more.
+    pub fn flush(&mut self) {
+        self.shared.lock().tell_writer();
     }
 
     /// Gives rows; waits for room.
@@ -356,6 +378,8 @@ struct State {
     sent: Sent,
     /// To be woken when there is something to send.
     writer: Option<std::task::Waker>,
+    /// It was not woken for so many bytes, of which the first came then.
+    untold: Option<(usize, Instant)>,
 }
 
 impl Watchable for State {
@@ -378,8 +402,30 @@ impl State {
     }
 
     fn wake_writer(&mut self) {
+        self.untold = None;
         if let Some(writer) = self.writer.take() {
             writer.wake();
+        }
+    }
+
+    /// Wakes the writer if it was not woken for what waits.
+    fn tell_writer(&mut self) {
+        if self.untold.is_some() {
+            self.wake_writer();
+        }
+    }
+
+    /// A message of so many bytes waits; wakes the writer if enough do.
+    fn put(&mut self, bytes: usize) {
+        // One that does not sleep finds it by itself.
+        if self.writer.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        let (before, since) = self.untold.unwrap_or((0, now));
+        self.untold = Some((before + bytes, since));
+        if before + bytes >= TOGETHER_BYTES || now.duration_since(since) >= TOGETHER_TIME {
+            self.wake_writer();
         }
     }
 
@@ -516,7 +562,7 @@ impl Shared {
         state.bytes += bytes;
         state.next_row += rows;
         state.urge_if_needed();
-        state.wake_writer();
+        state.put(bytes);
     }
 
     /// A new connection begins.
@@ -670,7 +716,7 @@ impl Stream for Outgoing {
             state.half_closed = true;
             return Poll::Ready(None);
         }
-        state.writer = Some(context.waker().clone());
+        (state.writer, state.untold) = (Some(context.waker().clone()), None);
         Poll::Pending
     }
 }

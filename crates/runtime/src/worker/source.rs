@@ -138,9 +138,10 @@ impl SourceTask {
         let target = spec.options.latency_target.or(settings.latency_target);
         let idle_timeout = spec.options.idle_timeout.unwrap_or(settings.idle_timeout);
         let cut = match block_size {
-            // To wait in a chunk would be against a target. What an endless source has at hand lies in batches
-            // that it cuts for next to nothing, and what is not taken of it holds the sender back.
-            BlockSize::Auto => target.is_none() && spec.source.bounded(),
+            // To wait in a chunk would be against a target. Without one it is all the same to rows that have
+            // arrived whether they wait in a chunk or in the source, and a chunk of an endless source holds no
+            // more than what had arrived when it was read.
+            BlockSize::Auto => target.is_none(),
             BlockSize::Rows(rows) => rows < CHUNK_ROWS,
         };
         // Tests that want a checkpoint every few blocks want what was read to be in these blocks.

@@ -11,6 +11,9 @@ use tidemill_hub::ROW_KIND;
 /// Overflow is an error and not a NULL.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
+/// Rows for which a column of NULLs is kept at most: those of messages of the usual size.
+const NULLS_KEPT: usize = 8192;
+
 /// How the columns of a stream are made of those of a publisher.
 #[derive(Debug)]
 pub(crate) struct ColumnMap {
@@ -27,8 +30,8 @@ enum Made {
     Same(usize),
     /// Cast to the stream's type.
     Cast(usize),
-    /// All NULL: the publisher does not have it, or has it without a type.
-    Null,
+    /// All NULL: the publisher does not have it, or has it without a type. Messages share the longest there was.
+    Null(Option<ArrayRef>),
 }
 
 impl ColumnMap {
@@ -50,12 +53,12 @@ impl ColumnMap {
             let mut named = source.fields().iter().enumerate().filter(|(_, f)| f.name() == field.name());
             columns.push(match (named.next(), named.next()) {
                 (Some(_), Some(_)) => return Err(format!("column '{}' stands there twice", field.name())),
-                (None, _) if field.is_nullable() => Made::Null,
+                (None, _) if field.is_nullable() => Made::Null(None),
                 (None, _) => return Err(format!("column '{}' is missing and cannot be NULL", field.name())),
                 (Some((index, sent)), None) => {
                     used[index] = true;
                     if *sent.data_type() == DataType::Null {
-                        Made::Null
+                        Made::Null(None)
                     } else if sent.data_type() == field.data_type() {
                         Made::Same(index)
                     } else if keeps_values(sent.data_type(), field.data_type()) {
@@ -67,7 +70,7 @@ impl ColumnMap {
                 }
             });
         }
-        if !target.fields().is_empty() && columns.iter().all(|c| matches!(c, Made::Null)) {
+        if !target.fields().is_empty() && columns.iter().all(|c| matches!(c, Made::Null(_))) {
             return Err("none of the stream's columns is there".to_string());
         }
         let mut kinds = None;
@@ -88,7 +91,7 @@ impl ColumnMap {
 
     /// How many columns are made up of NULLs, one after the other in memory.
     pub fn nulls(&self) -> usize {
-        self.columns.iter().filter(|c| matches!(c, Made::Null)).count()
+        self.columns.iter().filter(|c| matches!(c, Made::Null(_))).count()
     }
 
     /// The rows with the stream's columns. `before` rows stood before these: in messages rows are counted
@@ -96,7 +99,7 @@ impl ColumnMap {
     ///
     /// # Errors
     /// NULL where the stream has none, a row that is not `+I`, a value beyond the range of its type.
-    pub fn apply(&self, batch: &RecordBatch, before: u64) -> Result<RecordBatch, String> {
+    pub fn apply(&mut self, batch: &RecordBatch, before: u64) -> Result<RecordBatch, String> {
         let rows = batch.num_rows();
         if let Some(kinds) = self.kinds {
             let kinds = batch.column(kinds).as_primitive::<Int8Type>();
@@ -106,12 +109,12 @@ impl ColumnMap {
             }
         }
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
-        for (made, field) in self.columns.iter().zip(self.target.fields()) {
+        for (made, field) in self.columns.iter_mut().zip(self.target.fields()) {
             let column = match made {
                 Made::Same(index) => batch.column(*index).clone(),
                 Made::Cast(index) => cast_with_options(batch.column(*index), field.data_type(), &STRICT)
                     .map_err(|e| format!("column '{}': {}", field.name(), tidemill_plan::message::of_arrow(&e)))?,
-                Made::Null => new_null_array(field.data_type(), rows),
+                Made::Null(kept) => nulls(kept, field.data_type(), rows),
             };
             if !field.is_nullable() && column.null_count() > 0 {
                 let row = before + (0..rows).find(|row| column.is_null(*row)).unwrap_or(0) as u64 + 1;
@@ -122,6 +125,20 @@ impl ColumnMap {
         RecordBatch::try_new_with_options(self.target.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
             .map_err(|e| tidemill_plan::message::of_arrow(&e))
     }
+}
+
+/// A column of NULLs.
+fn nulls(kept: &mut Option<ArrayRef>, data_type: &DataType, rows: usize) -> ArrayRef {
+    if let Some(column) = kept
+        && column.len() >= rows
+    {
+        return column.slice(0, rows);
+    }
+    let column = new_null_array(data_type, rows);
+    if rows <= NULLS_KEPT {
+        *kept = Some(column.clone());
+    }
+    column
 }
 
 /// Whether a cast leaves every value what it is, or says that it cannot.

@@ -47,7 +47,7 @@ impl BatchDecoder {
     ///
     /// # Errors
     /// 400: what is wrong with the message or its rows; 413: too large.
-    pub fn decode(&self, header: &[u8], body: Bytes) -> Result<Option<RecordBatch>, ApiError> {
+    pub fn decode(&mut self, header: &[u8], body: Bytes) -> Result<Option<RecordBatch>, ApiError> {
         let Some(batch) = self.batches.decode(header, &Buffer::from(body)).map_err(refused)? else { return Ok(None) };
         let rows = batch.num_rows();
         // Columns that were not sent take memory, too: an offset or a value a row.

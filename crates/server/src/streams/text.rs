@@ -47,7 +47,7 @@ pub(crate) fn decode(kind: TextKind, text: &[u8], schema: &SchemaRef) -> Result<
     // What is missing is NULL for now; whether it may be is looked at with the record's number at hand.
     let nullable = columns.iter().map(|i| schema.field(*i).clone().with_nullable(true)).collect::<Vec<Field>>();
     let nullable = Arc::new(Schema::new(nullable));
-    let map = ColumnMap::new(&nullable, schema.clone()).map_err(ApiError::bad_request)?;
+    let mut map = ColumnMap::new(&nullable, schema.clone()).map_err(ApiError::bad_request)?;
     let projection: Vec<usize> = (0..nullable.fields().len()).collect();
     let mut decoder = format.decoder(&nullable, &projection).map_err(|e| ApiError::bad_request(e.to_string()))?;
     decoder.push(text);

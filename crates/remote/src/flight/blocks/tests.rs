@@ -1,7 +1,7 @@
 //! Tests of `blocks`.
 
 use super::*;
-use arrow::array::{Int64Array, StringArray};
+use arrow::array::{BooleanArray, Int64Array, StringArray};
 use std::sync::Arc;
 
 fn batch(values: std::ops::Range<i64>) -> RecordBatch {
@@ -46,15 +46,17 @@ fn messages_of_whole_blocks() {
 fn messages_of_what_is_at_hand() {
     assert_eq!(messages(None, &[100, 200], false), (vec![], 300));
     assert_eq!(messages(None, &[100, 200], true), (vec![100, 200], 0));
-    assert_eq!(messages(None, &[8000, 300, 10], false), (vec![8300], 10));
+    assert_eq!(messages(None, &[7000, 1300, 10], false), (vec![8300], 10));
+    // Nearly enough goes alone: what is joined is copied.
+    assert_eq!(messages(None, &[8000, 300, 10], false), (vec![8000], 310));
     // Sixteen numbers a row: a thousand of them are enough where blocks have a size, else half as many.
     let column = |rows: i64| Arc::new(Int64Array::from_iter_values(0..rows)) as arrow::array::ArrayRef;
     let wide = |rows: i64| RecordBatch::try_from_iter((0..16).map(|n| (format!("c{n}"), column(rows)))).unwrap();
     for (block, enough) in [(None, 512), (Some(1), 1024)] {
         let mut gather = Gather::new(block);
-        gather.push(wide(enough - 1));
+        gather.push(wide(enough / 8 * 7 - 1));
         assert!(gather.next(false).unwrap().is_none());
-        gather.push(wide(1));
+        gather.push(wide(enough / 8 + 1));
         assert_eq!(gather.next(false).unwrap().unwrap().num_rows(), enough as usize);
     }
 }
@@ -72,6 +74,18 @@ fn a_message_takes_what_is_wanted() {
 }
 
 #[test]
+fn a_message_whose_size_is_left_to_us_is_as_many_rows_as_the_engine_takes() {
+    let text = |length: usize| Arc::new(StringArray::from(vec!["x".repeat(length); 100])) as arrow::array::ArrayRef;
+    // An offset more than there are rows is counted with each.
+    for (length, wanted) in [(4, 8192), (27, 2048), (36, 2048), (48, 1024), (91, 689)] {
+        let mut gather = Gather::new(None);
+        gather.push(RecordBatch::try_from_iter([("t", text(length))]).unwrap());
+        gather.clear();
+        assert_eq!(gather.wanted(), wanted, "texts of {length} bytes");
+    }
+}
+
+#[test]
 fn large_batches_are_divided() {
     assert_eq!(parts(10, 100, 100).collect::<Vec<_>>(), [(0, 10)]);
     assert_eq!(parts(10, 101, 100).collect::<Vec<_>>(), [(0, 5), (5, 5)]);
@@ -85,5 +99,10 @@ fn a_slice_counts_what_it_shows() {
     let whole = batch(0..1000);
     assert_eq!(bytes(&whole.slice(0, 10)), 80);
     let texts = RecordBatch::try_from_iter([("t", Arc::new(StringArray::from(vec!["abc"; 100])) as _)]).unwrap();
-    assert!((300..1000).contains(&bytes(&texts)));
+    assert_eq!((bytes(&texts), bytes(&texts.slice(20, 10))), (300 + 101 * 4, 30 + 11 * 4));
+    let some = RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![Some(1), None, Some(3)])) as _)]).unwrap();
+    assert_eq!(bytes(&some), 3 * 8 + 1);
+    let flags = RecordBatch::try_from_iter([("b", Arc::new(BooleanArray::from(vec![true; 100])) as _)]).unwrap();
+    assert_eq!(bytes(&flags), 13, "bits");
+    assert_eq!(bytes(&RecordBatch::new_empty(texts.schema())), 4);
 }

@@ -1,5 +1,7 @@
 //! The publisher against a server that follows a script.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::super::script::{Script, Scripted, at_once, batch, schema};
 use super::*;
 use serde_json::json;
@@ -166,4 +168,51 @@ fn waiting_ends_when_the_job_is_stopped() {
     let error = publisher.close(&stopped).err().map(|e| e.to_string());
     // It may have been acknowledged before anybody looked.
     assert!(error.is_none_or(|e| e.contains("the job was stopped")));
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_connection_is_told_of_much_together_and_of_little_when_no_more_is_at_hand() {
+    let wakes = Arc::new(Wakes::default());
+    let woken = || wakes.0.swap(0, Ordering::Relaxed);
+    let asleep = |untold| State { writer: Some(wakes.clone().into()), untold, ..State::default() };
+    let mut state = asleep(None);
+    state.put(TOGETHER_BYTES);
+    assert_eq!((woken(), state.untold), (1, None));
+    state.put(10);
+    assert_eq!((woken(), state.untold), (0, None), "it is awake and looks by itself");
+    let mut state = asleep(None);
+    state.put(10);
+    assert_eq!(woken(), 0);
+    state.tell_writer();
+    state.tell_writer();
+    assert_eq!(woken(), 1);
+    let long_ago = Instant::now().checked_sub(TOGETHER_TIME).expect("the clock has run for a millisecond");
+    let mut state = asleep(Some((10, long_ago)));
+    state.put(10);
+    assert_eq!((woken(), state.untold), (1, None), "the first has waited long enough");
+}
+
+#[test]
+fn rows_that_were_put_arrive_when_they_are_flushed() {
+    let server = Scripted::start(Script::default());
+    let mut publisher = publisher(&server, "p", true, 1 << 20);
+    publisher.handshake(&RUNNING).unwrap();
+    for n in 0..10 {
+        assert!(publisher.try_put(&batch(n..n + 1), None, None).unwrap());
+    }
+    publisher.flush();
+    while publisher.acknowledged() < 10 {
+        publisher.ready().unwrap();
+        std::thread::yield_now();
+    }
+    assert_eq!(server.rows("p"), (0..10).collect::<Vec<_>>());
 }

@@ -25,20 +25,27 @@ fn columns_by_name_with_casts_and_nulls() {
         ("n", Arc::new(Int64Array::from(vec![5, 6]))),
         (ROW_KIND, Arc::new(Int8Array::from(vec![0, 0]))),
     ]);
-    let map = ColumnMap::new(&sent.schema(), target()).unwrap();
+    let mut map = ColumnMap::new(&sent.schema(), target()).unwrap();
     assert_eq!(map.nulls(), 1);
     let rows = map.apply(&sent, 0).unwrap();
     assert_eq!(rows.schema(), target());
     assert_eq!(rows.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().as_ref(), [5, 6]);
     assert_eq!(rows.column(1).null_count(), 2);
     assert_eq!(rows.column(2).as_primitive::<arrow::datatypes::TimestampMillisecondType>().values().as_ref(), [1000, 2000]);
+    // Shorter and longer messages on the same way.
+    let more = |rows: i64| batch(vec![("n", Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef)]);
+    let mut map = ColumnMap::new(&more(1).schema(), target()).unwrap();
+    for rows in [3, 1, 3, 0, NULLS_KEPT as i64 + 1, 2] {
+        let batch = map.apply(&more(rows), 0).unwrap();
+        assert_eq!((batch.num_rows(), batch.column(1).len(), batch.column(1).null_count()), (rows as usize, rows as usize, rows as usize));
+    }
 }
 
 #[track_caller]
 fn refused(columns: Vec<(&str, ArrayRef)>, says: &str) {
     let sent = batch(columns);
     let error = match ColumnMap::new(&sent.schema(), target()) {
-        Ok(map) => map.apply(&sent, 10).unwrap_err(),
+        Ok(mut map) => map.apply(&sent, 10).unwrap_err(),
         Err(e) => {
             assert!(e.contains("the stream has: (n BIGINT NOT NULL, s STRING, t TIMESTAMP(3))"), "{e}");
             e

@@ -35,7 +35,7 @@ fn read(bytes: &[u8], size: usize) -> Result<Vec<RecordBatch>, ApiError> {
     for piece in bytes.chunks(size) {
         body.push(piece);
         while let Some((header, bytes)) = body.next(1 << 20)? {
-            match &decoder {
+            match &mut decoder {
                 None => decoder = Some(BatchDecoder::new(&header, target(), 1 << 20)?),
                 Some(decoder) => batches.extend(decoder.decode(&header, bytes)?),
             }
