@@ -19,6 +19,11 @@ use crate::{BLOCK_ROWS_MAX, OperatorError};
 /// Blocks of fewer rows are put together before they leave.
 const BLOCK_ROWS_MIN: usize = 2048;
 
+/// Blocks of so few rows do not wait one by one, but are put together when so many have come one after the other: many small
+/// blocks that wait are spread over the memory, and are out of the caches when they are put together at last.
+const SMALL_ROWS: usize = 16;
+const SMALL_RUNS: usize = 64;
+
 /// A block in order of time.
 struct Run {
     block: Block,
@@ -36,6 +41,8 @@ pub(crate) struct Held {
     ties: Vec<(usize, SortOptions)>,
     /// In order of arrival.
     runs: VecDeque<Run>,
+    /// How many of the last runs are small and in order of time.
+    small: usize,
     rows: usize,
     /// What the watermark has passed, in order; blocks do not part rows of the same time.
     due: VecDeque<Block>,
@@ -47,7 +54,7 @@ impl Held {
     /// Rows of `schema` in order of the column `time`, then of `ties`, for `holder`, which errors name.
     pub fn new(holder: &'static str, schema: SchemaRef, time: usize, ties: Vec<(usize, SortOptions)>) -> Self {
         let (runs, due) = (VecDeque::new(), VecDeque::new());
-        Held { holder, schema, time, ties, runs, rows: 0, due, watermark: NO_WATERMARK, late_rows: 0 }
+        Held { holder, schema, time, ties, runs, small: 0, rows: 0, due, watermark: NO_WATERMARK, late_rows: 0 }
     }
 
     /// Takes a block in; late rows are dropped and counted.
@@ -125,7 +132,19 @@ impl Held {
     fn push_back(&mut self, block: Block) -> Result<(), OperatorError> {
         self.rows += block.rows();
         let run = self.run(block)?;
+        let follows = self.small > 0 && self.runs.back().is_some_and(|last| last.last <= run.first);
+        self.small = match run.block.rows() {
+            0..=SMALL_ROWS if follows => self.small + 1,
+            0..=SMALL_ROWS => 1,
+            _ => 0,
+        };
         self.runs.push_back(run);
+        if self.small == SMALL_RUNS {
+            let blocks: Vec<Block> = self.runs.drain(self.runs.len() - SMALL_RUNS..).map(|run| run.block).collect();
+            let together = self.run(self.concat(&blocks)?)?;
+            self.runs.push_back(together);
+            self.small = 0;
+        }
         Ok(())
     }
 
@@ -149,6 +168,7 @@ impl Held {
         if self.rows == 0 {
             return Ok(());
         }
+        self.small = 0;
         // In order of arrival, and mostly in order of time as well.
         let over = |last: i64| watermark == WATERMARK_END || last <= watermark;
         // With small blocks there is mostly one, and what the general way costs would be much of what it costs.
