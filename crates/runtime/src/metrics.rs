@@ -393,7 +393,34 @@ pub fn raise_open_files() -> u64 {
 
 /// Memory that the process holds now, bytes.
 pub fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = text.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
-    pages * 4096
+    held().0
+}
+
+/// What of it is its own, bytes: pages of mapped files are counted with those who map them, but the system takes them back
+/// whenever it wants to.
+pub(crate) fn own_bytes() -> u64 {
+    let (resident, shared) = held();
+    resident.saturating_sub(shared)
+}
+
+/// All that the process holds, and what of it are pages of files, bytes.
+fn held() -> (u64, u64) {
+    pages(&std::fs::read_to_string("/proc/self/statm").unwrap_or_default())
+}
+
+/// As [`held`], of the text of `/proc/self/statm` (`proc_pid_statm(5)`), which counts pages.
+fn pages(statm: &str) -> (u64, u64) {
+    let mut counts = statm.split_whitespace().skip(1).map(|count| count.parse::<u64>().unwrap_or(0) * 4096);
+    (counts.next().unwrap_or(0), counts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pages;
+
+    #[test]
+    fn pages_of_files_are_told_apart() {
+        assert_eq!(pages("5000 300 120 9 0 77 0\n"), (300 * 4096, 120 * 4096));
+        assert_eq!(pages(""), (0, 0), "a system without it");
+    }
 }

@@ -183,7 +183,11 @@ impl Over {
         // Rows of one time that answer for each other must be known all.
         let together = !spec.by_arrival;
         let at_once = spec.in_order && spec.ties.is_empty() && !(together && (!ranges.is_empty() || peers_wanted));
-        let ranges = if ranges.is_empty() { None } else { Some(RangeStore::new(&ranges, together, group::groups(&range_calls, spec.keys.is_empty())?)) };
+        let ranges = if ranges.is_empty() {
+            None
+        } else {
+            Some(RangeStore::new(&ranges, together, group::groups(&range_calls, spec.keys.is_empty())?))
+        };
         let rows = if rows.is_empty() { None } else { Some(RowStore::new(&rows, group::groups(&row_calls, false)?)) };
         Ok(Over {
             held: Held::new("an OVER", spec.input.clone(), spec.time, spec.ties.clone()),

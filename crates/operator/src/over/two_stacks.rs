@@ -176,12 +176,20 @@ impl<T: ArrowPrimitiveType + Cell<Item = T::Native>> Kernel<T> for TwoStacks<T> 
 
     fn run(&mut self, moves: &Moves<'_, T>) -> Result<ArrayRef, OperatorError> {
         let mut answers = Lane::with_capacity(moves.plan.came_slots.len());
-        if self.largest { self.steps::<true>(moves, Some(&mut answers)) } else { self.steps::<false>(moves, Some(&mut answers)) }
+        if self.largest {
+            self.steps::<true>(moves, Some(&mut answers))
+        } else {
+            self.steps::<false>(moves, Some(&mut answers))
+        }
         T::array(answers, &self.output)
     }
 
     fn shift(&mut self, moves: &Moves<'_, T>) -> Result<(), OperatorError> {
-        if self.largest { self.steps::<true>(moves, None) } else { self.steps::<false>(moves, None) }
+        if self.largest {
+            self.steps::<true>(moves, None)
+        } else {
+            self.steps::<false>(moves, None)
+        }
         Ok(())
     }
 

@@ -139,6 +139,7 @@ impl TableProvider for ConnectorTable {
         };
         let partitions = state.config().target_partitions();
         let splits = self.source.unordered_splits(partitions).map_err(|e| failed(&self.table.name, e))?;
+        let each = splits.len().div_ceil(partitions).max(1);
         let queue = Arc::new(Mutex::new(VecDeque::from(splits)));
         let readers = self.readers(partitions);
         // The order wanted may mix physical and metadata columns; the readers give physical first.
@@ -157,6 +158,7 @@ impl TableProvider for ConnectorTable {
                     schema: schema.clone(),
                     metrics: self.metrics.clone(),
                     readers: readers.clone(),
+                    each,
                     shard,
                     shards: partitions,
                     changes: None,
@@ -218,6 +220,7 @@ impl ConnectorTable {
             schema: schema.clone(),
             metrics: self.metrics.clone(),
             readers: self.readers(1),
+            each: usize::MAX,
             shard: 0,
             shards: 1,
             changes: Some(changes),
@@ -241,6 +244,8 @@ struct Part {
     schema: SchemaRef,
     metrics: Arc<NodeMetrics>,
     readers: Option<Arc<Readers>>,
+    /// See [`Scan`].
+    each: usize,
     shard: usize,
     shards: usize,
     changes: Option<Changes>,
@@ -273,6 +278,7 @@ impl PartitionStream for Part {
             schema: self.schema.clone(),
             metrics: self.metrics.clone(),
             readers: self.readers.clone(),
+            each: self.each,
             task,
             open: VecDeque::new(),
             changes: self.changes.clone(),
@@ -292,6 +298,8 @@ struct Scan {
     schema: SchemaRef,
     metrics: Arc<NodeMetrics>,
     readers: Option<Arc<Readers>>,
+    /// The most splits that are open: where there are few, the first partition that asks leaves some to the others.
+    each: usize,
     task: Arc<AtomicWaker>,
     /// The splits that are open, in their order.
     open: VecDeque<Opened>,
@@ -310,7 +318,7 @@ impl Scan {
     /// What the next of the open splits gives that has something to give; nothing behind the last.
     fn next(&mut self) -> Result<Option<Polled>> {
         let ahead = self.readers.as_ref().filter(|readers| readers.ahead());
-        let share = ahead.map_or(1, |readers| readers.share(self.context.shard));
+        let share = ahead.map_or(1, |readers| readers.share(self.context.shard)).min(self.each);
         while self.open.len() < share
             && let Some(split) = self.take()
         {
@@ -422,3 +430,6 @@ impl RecordBatchStream for Scan {
         self.schema.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidemill_connect::filesystem::cache::{Waits, machine_memory, waits};
 
 use super::Sample;
-use crate::metrics::{process_usage, resident_bytes};
+use crate::metrics::{own_bytes, process_usage, resident_bytes};
 
 /// Without a limit, the share of the machine's memory that is taken for one: others want to live, too.
 const MACHINE_SHARE: u64 = 2;
@@ -32,6 +32,9 @@ pub struct Meter {
     bytes: u64,
     processors: f64,
     memory: u64,
+    /// What the process holds is measured against a limit of its own: by that a job is ended that holds more, pages of
+    /// mapped files included.
+    limited: bool,
 }
 
 impl Meter {
@@ -46,6 +49,7 @@ impl Meter {
             bytes,
             processors: std::thread::available_parallelism().map_or(1, usize::from) as f64,
             memory: memory.unwrap_or(machine_memory() / MACHINE_SHARE),
+            limited: memory.is_some(),
         }
     }
 
@@ -63,6 +67,7 @@ impl Meter {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let of = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);
         let readers = seconds * active.max(1) as f64;
+        let held = if self.limited { resident_bytes() } else { own_bytes() };
         let sample = Sample {
             elapsed,
             bytes: bytes.saturating_sub(self.bytes),
@@ -71,7 +76,7 @@ impl Meter {
             network: of(waits.network.saturating_sub(self.waits.network).as_secs_f64(), readers),
             sink: of(wrote_ns.saturating_sub(self.wrote_ns) as f64 / 1e9, seconds * writers.max(1) as f64),
             busy: of(user + system - self.cpu_s, seconds * self.processors),
-            memory: if self.memory == 0 { 0.0 } else { resident_bytes() as f64 / self.memory as f64 },
+            memory: if self.memory == 0 { 0.0 } else { held as f64 / self.memory as f64 },
         };
         (self.at, self.cpu_s, self.waits, self.wrote_ns, self.bytes) = (now, user + system, waits, wrote_ns, bytes);
         sample

@@ -15,6 +15,9 @@ const MOST: usize = 32;
 /// Time between two samples, and how long a number is looked at.
 const SAMPLE: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_millis(400);
+/// The last sample is taken over so long at least: less says nothing, and files that are read one by one, of which each is
+/// the last one open for a moment, are not to cost a sample each.
+const SAMPLE_LAST: Duration = Duration::from_millis(10);
 
 /// The readers of one table.
 pub(crate) struct Readers {
@@ -129,7 +132,10 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if self.0.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             // What came last counts, too; for short inputs it is all there is.
-            self.0.sample(&mut self.0.lock(), 1);
+            let mut inner = self.0.lock();
+            if inner.meter.as_ref().is_some_and(|meter| meter.age() >= SAMPLE_LAST) {
+                self.0.sample(&mut inner, 1);
+            }
         }
     }
 }

@@ -182,6 +182,7 @@ impl SourceTask {
     }
 
     pub fn add(&mut self, state: SplitState) {
+        self.ahead_done = false;
         let partition = state.partition();
         self.splits.push(Active { state, reader: None, waiting: false, last_rows_ns: clock::now_ns(), partition });
     }
@@ -215,7 +216,9 @@ impl SourceTask {
         let (mut lowest, mut open, mut idle) = (i64::MAX, 0, 0);
         for active in self.splits.iter().filter(|a| !a.state.finished) {
             open += 1;
-            if self.idle_ns > 0 && active.waiting && now_ns.saturating_sub(active.last_rows_ns) > self.idle_ns {
+            // Of what is being opened nobody can say that nothing comes.
+            let coming = active.reader.as_ref().is_some_and(Opened::coming);
+            if self.idle_ns > 0 && active.waiting && !coming && now_ns.saturating_sub(active.last_rows_ns) > self.idle_ns {
                 idle += 1;
             } else {
                 lowest = lowest.min(active.state.watermark);
@@ -261,7 +264,10 @@ impl SourceTask {
             return lagging.filter(|i| ready(&self.splits[*i]));
         }
         if self.watermark.is_some() {
-            return (0..self.splits.len()).filter(|i| ready(&self.splits[*i])).min_by_key(|i| self.splits[*i].state.watermark);
+            // What is opened ahead is left to that: to choose it now would open all at once, each by a thread.
+            let open = |a: &Active| share.is_none() || a.reader.is_some();
+            let ready = (0..self.splits.len()).filter(|i| ready(&self.splits[*i]) && open(&self.splits[*i]));
+            return ready.min_by_key(|i| self.splits[*i].state.watermark);
         }
         let found = (0..self.splits.len()).map(|k| (self.next + k) % self.splits.len()).find(|i| ready(&self.splits[*i]))?;
         // Splits that never end take turns: one with a backlog must not keep the others waiting.
@@ -270,29 +276,39 @@ impl SourceTask {
     }
 
     /// As [`SourceTask::choose`] without event time, where no more than so many splits shall be open, the first of those
-    /// that are not at their ends.
+    /// that are not at their ends. The only shard goes through them in their order.
     fn choose_within(&mut self, share: usize) -> Option<usize> {
         while self.splits.get(self.next).is_some_and(|a| a.state.finished) {
             self.next += 1;
         }
-        let mut open = self.splits.iter().enumerate().skip(self.next).filter(|(_, a)| !a.state.finished).take(share);
+        let asked = if self.context.shards == 1 { 1 } else { share };
+        let mut open = self.splits.iter().enumerate().skip(self.next).filter(|(_, a)| !a.state.finished).take(asked);
         open.find(|(_, a)| !a.waiting).map(|(at, _)| at)
     }
 
-    /// With event time: opens splits before they are asked for, as many as may be on their way, so that a round trip is
-    /// waited for once and not for each. All of them will be open: they are merged by time.
-    fn open_ahead(&mut self) -> Result<(), JobError> {
-        if self.watermark.is_none() || self.ahead_done || !self.readers.as_ref().is_some_and(|readers| readers.ahead()) {
-            return Ok(());
-        }
-        let coming = self.splits.iter().filter(|a| a.reader.as_ref().is_some_and(Opened::coming)).count();
+    /// Opens splits behind a network before they are asked for, so that a round trip is waited for once and not for each:
+    /// with event time as many as may be on their way, since all will be open to be merged; without it those behind the one
+    /// that the only shard reads. Whether some were opened.
+    fn open_ahead(&mut self) -> Result<bool, JobError> {
+        let Some(readers) = self.readers.as_ref().filter(|readers| readers.ahead()) else { return Ok(false) };
         let closed = |a: &Active| a.reader.is_none() && !a.state.finished;
-        let closed: Vec<usize> = (0..self.splits.len()).filter(|i| closed(&self.splits[*i])).collect();
-        self.ahead_done = closed.is_empty();
-        for at in closed.into_iter().take(COMING_MAX.saturating_sub(coming)) {
-            self.open(at)?;
+        let closed: Vec<usize> = if self.watermark.is_none() {
+            let share = if self.context.shards == 1 { readers.share(self.context.shard) } else { 0 };
+            let open = self.splits.iter().enumerate().skip(self.next).filter(|(_, a)| !a.state.finished).take(share);
+            open.filter(|(_, a)| closed(a)).map(|(at, _)| at).collect()
+        } else if self.ahead_done {
+            return Ok(false);
+        } else {
+            let coming = self.splits.iter().filter(|a| a.reader.as_ref().is_some_and(Opened::coming)).count();
+            let all = self.splits.iter().enumerate().filter(|(_, a)| closed(a)).map(|(at, _)| at);
+            let next: Vec<usize> = all.take(COMING_MAX.saturating_sub(coming)).collect();
+            self.ahead_done = next.is_empty() && coming < COMING_MAX;
+            next
+        };
+        for at in &closed {
+            self.open(*at)?;
         }
-        Ok(())
+        Ok(!closed.is_empty())
     }
 
     fn open(&mut self, at: usize) -> Result<(), JobError> {
@@ -316,17 +332,25 @@ impl SourceTask {
             wanted -= self.held_rows.min(wanted - 1);
         }
         self.open_ahead()?;
-        while let Some(at) = self.choose() {
+        loop {
+            let Some(at) = self.choose() else {
+                // Some that were on their way have come, or are at their ends already: others may follow, and nobody
+                // else would open them.
+                if self.open_ahead()? {
+                    continue;
+                }
+                break;
+            };
             if self.splits[at].reader.is_none() {
                 self.open(at)?;
             }
             let active = &mut self.splits[at];
-            let polled = active
-                .reader
-                .as_mut()
-                .expect("opened above")
-                .poll(wanted)
-                .map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
+            let reader = active.reader.as_mut().expect("opened above");
+            if reader.coming() {
+                // It is idle when nothing has come for so long since it was there.
+                active.last_rows_ns = clock::now_ns();
+            }
+            let polled = reader.poll(wanted).map_err(|e| JobError::failed(format!("table '{}': {e}", self.table)))?;
             match polled {
                 Polled::Rows(rows) => {
                     let before = active.state.watermark;
@@ -542,3 +566,6 @@ impl SourceTask {
         Ok(Block::inserts(RecordBatch::try_new(schema, columns).map_err(JobError::failed)?, arrival_ns))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,12 +76,20 @@ impl Shares {
     }
 }
 
-/// Counts a thread out, also one that panics.
-struct Leave<'a>(&'a AtomicUsize);
+/// Counts a thread out if there are more than wanted. It is counted out by the very look: of several that look at the same
+/// time no more leave than are too many, and never all, which would leave tasks undone.
+fn withdraw(active: &AtomicUsize, wanted: usize) -> bool {
+    active.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n > wanted).then(|| n - 1)).is_ok()
+}
+
+/// Counts a thread out that was not counted out before, also one that panics.
+struct Leave<'a>(Option<&'a AtomicUsize>);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        if let Some(active) = self.0 {
+            active.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -103,17 +111,17 @@ pub fn run_all<T: Send, E: Send>(
     let error: Mutex<Option<E>> = Mutex::new(None);
     let active = AtomicUsize::new(0);
     let broken = || error.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-    let take = || {
-        // One more than wanted: this one ends instead of taking a task.
-        if broken() || active.load(Ordering::Acquire) > shares.at_once.load(Ordering::Acquire) {
-            return None;
-        }
-        queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    };
+    let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let waiting = || !queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
     let work = || {
-        let _leave = Leave(&active);
-        while let Some(task) = take() {
+        let mut leave = Leave(Some(&active));
+        while !broken() {
+            // One more than wanted: this one ends instead of taking a task.
+            if withdraw(&active, shares.at_once.load(Ordering::Acquire)) {
+                leave.0 = None;
+                return;
+            }
+            let Some(task) = take() else { return };
             if let Err(e) = run(task, &shares.each) {
                 error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
                 failed();
@@ -170,6 +178,25 @@ mod tests {
         assert_eq!([of(10, 4), of(1, 8), of(3, 8), of(0, 2)], [(4, 1), (1, 8), (3, 2), (1, 2)]);
         let shares = Shares::new(3, 8);
         assert_eq!([shares.active(3, 8), shares.active(1, 8), shares.active(5, 4)], [8, 2, 10]);
+    }
+
+    /// Once two that looked at the same time both left, nobody was there for the tasks that were left, and the copy counted as
+    /// done without them.
+    #[test]
+    fn as_many_stay_as_are_wanted() {
+        for round in 0..200 {
+            let (threads, wanted) = (2 + round % 4, 1 + round % 2);
+            let (active, begin) = (AtomicUsize::new(threads), std::sync::Barrier::new(threads));
+            let left: usize = std::thread::scope(|scope| {
+                let look = || {
+                    begin.wait();
+                    usize::from(withdraw(&active, wanted))
+                };
+                let looking: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
+                looking.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!((left, active.into_inner()), (threads - wanted, wanted));
+        }
     }
 
     #[test]
