@@ -459,16 +459,18 @@ mod tests {
                 state % n
             };
             let disorder = [0, 3, 50][seed as usize % 3];
+            // Once many small blocks wait, so that they are put together.
+            let (sizes, pause) = if seed % 4 == 0 { ([1, 1, 1, 2], 300) } else { ([1, 7, 300, 9000], 3) };
             let (total, step) = (20_000_i64, 1 + random(4) as i64);
             let rows: Vec<(i64, i64)> = (0..total).map(|i| (i / step + random(disorder + 1) as i64, i)).collect();
             let mut held = Held::new("a test", schema(), 0, Vec::new());
             let mut got = Vec::new();
             let mut at = 0;
             while at < rows.len() {
-                let size = [1, 7, 300, 9000][random(4) as usize].min(rows.len() - at);
+                let size = sizes[random(4) as usize].min(rows.len() - at);
                 held.take_in(block(&rows[at..at + size])).unwrap();
                 at += size;
-                if random(3) == 0 {
+                if random(pause) == 0 {
                     let newest = rows[..at].iter().map(|r| r.0).max().unwrap();
                     held.release(newest - disorder as i64 - 1).unwrap();
                     drain(&mut held, &mut got);

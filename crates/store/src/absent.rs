@@ -106,7 +106,11 @@ impl Store {
         match self.0 {}
     }
 
-    pub fn settle(&self, _: &str) -> Result<(), StoreError> {
+    pub fn gone(&self, _: &str, _: &[Pending]) -> Result<BTreeSet<String>, StoreError> {
+        match self.0 {}
+    }
+
+    pub fn settle(&self, _: &str, _: &Lock) -> Result<(), StoreError> {
         match self.0 {}
     }
 
@@ -200,6 +204,14 @@ pub struct Lock(Never);
 
 impl Lock {
     pub fn check(&self) -> Result<(), StoreError> {
+        match self.0 {}
+    }
+
+    pub fn renew(&self) -> Result<(), StoreError> {
+        match self.0 {}
+    }
+
+    pub fn holder(&self) -> &str {
         match self.0 {}
     }
 }

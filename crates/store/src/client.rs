@@ -1,6 +1,7 @@
 //! Clients: from a URL and options to something that can be asked, made once and shared by the process.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -39,6 +40,8 @@ pub(crate) struct Client {
     pub read_bytes: u64,
     /// Bytes of an upload's part.
     pub part_bytes: usize,
+    /// Whether it is known that conditions of puts are heeded.
+    pub heeds_conditions: AtomicBool,
 }
 
 pub(crate) enum Backend {
@@ -127,6 +130,7 @@ pub(crate) fn client(place: &Place, options: &StoreOptions) -> Result<Arc<Client
         parallel: options.parallel,
         read_bytes: options.read_size.0,
         part_bytes: options.part_size.0 as usize,
+        heeds_conditions: AtomicBool::new(false),
     });
     if clients.len() >= CLIENTS_MAX {
         clients.clear();

@@ -1,26 +1,41 @@
 //! Several objects of a directory that become visible together.
 //!
 //! A store completes uploads one at a time, so whoever lists a directory meanwhile sees some of them; if the process is
-//! killed then, for good. So before the first is completed, `<directory>/_tidemill/commit` is put, on condition that there is
-//! none, which says what the commit adds and what it removes:
+//! killed then, for good. So before the first is completed, `<directory>/_tidemill/commit` is put, which says what the commit
+//! adds and what it removes:
 //!
 //! ```text
+//!   put commit {}
+//!   renew the lock                  whoever takes it over finds the commit
 //!   put commit {added, removed}     readers pass over what is added
 //!   complete the uploads
 //!   put commit {done: true}         the turning point: readers pass over what is removed
 //!   delete what is removed
-//!   delete commit                   the turning point if nothing is removed
+//!   renew the lock
+//!   delete commit
 //! ```
 //!
 //! Killed before the turning point, the commit can be taken back or continued; behind it, it can only be brought to its
-//! end. Readers are ours (`list`): those of other programs see objects as they come and go. A list of a directory is exact as
-//! long as it is one page; where a pattern leaves the commit out of the list, it is asked for behind the list, and one that ends
-//! between the two requests may be seen in part.
+//! end.
+//!
+//! **Two writers.** A holder of the lock that was cut off, or slept, for longer than the lock lasts may come back in the middle
+//! of this and not know that there is another. So the commit is put on conditions only: that there is none, or that it is
+//! the version that was read. Whoever finds the commit of a former holder changes it before anything else, with its own name in
+//! it; from then on the former one cannot turn it, and has the error that its lock is lost. The other way round, a commit that
+//! was put after the lock was lost is found out by renewing the lock, before it says anything; what stays of it is empty, and the
+//! next one takes its place. Removing an object knows no condition: the commit is removed within 30 seconds after the lock was
+//! renewed, or not at all. Uploads of a commit that is taken back are aborted before its objects are removed, so that none comes
+//! back (Azure cannot abort: what a former holder completes in just this moment stays, under a name that nobody else has, until
+//! the next copy replaces what is there).
+//!
+//! **Readers** are ours (`list`): those of other programs see objects as they come and go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::UpdateVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
@@ -32,11 +47,18 @@ use crate::{Lock, Object, Pending, Store, open};
 const COMMIT: &str = "_tidemill/commit";
 /// Raised when an older version could not read it any more.
 const VERSION: u32 = 1;
+/// How often a commit that changes meanwhile is looked at again.
+const TRIES: usize = 4;
+/// How long removing a commit may take: less than the lock lasts after it was renewed.
+const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a commit does, by whole keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Commit {
     version: u32,
+    /// The holding of the lock under which it was put last.
+    #[serde(default)]
+    holder: String,
     added: BTreeSet<String>,
     removed: BTreeSet<String>,
     /// Past the turning point.
@@ -71,23 +93,28 @@ pub(crate) fn is_commit(key: &str) -> bool {
     key.strip_suffix(COMMIT).is_some_and(|directory| directory.is_empty() || directory.ends_with('/'))
 }
 
-/// The keys of commits that may speak of keys beginning with `prefix` and that a list of the prefix does not hold: that of the
-/// directory, and those above it as long as directories are values of columns (`year=2024/`).
+/// The key of the commit of a directory.
+pub(crate) fn commit_of(directory: &str) -> String {
+    format!("{directory}{COMMIT}")
+}
+
+/// The directories whose commits may speak of keys beginning with `prefix`, and that a list of the prefix does not hold: the
+/// one that it lies in, and those above it as long as directories are values of columns (`year=2024/`).
 pub(crate) fn above(prefix: &str) -> Vec<String> {
     let mut directory = parent(prefix);
-    let mut keys = Vec::new();
+    let mut above = Vec::new();
     if directory != prefix {
-        keys.push(format!("{directory}{COMMIT}"));
+        above.push(directory.to_string());
     }
     while let Some(name) = directory.strip_suffix('/') {
         let up = parent(name);
         if !name[up.len()..].contains('=') {
             break;
         }
-        keys.push(format!("{up}{COMMIT}"));
+        above.push(up.to_string());
         directory = up;
     }
-    keys
+    above
 }
 
 /// Takes out of a list what commits hide; `false` if one of them has changed since, so that the list is to be made anew.
@@ -109,50 +136,98 @@ pub(crate) async fn hide(client: &Arc<Client>, found: &mut Vec<Object>, commits:
 }
 
 impl Store {
-    fn commit_in(&self, directory: &str) -> Result<Option<Commit>, StoreError> {
-        let key = format!("{directory}{COMMIT}");
-        match self.read(&key) {
-            Ok(bytes) => Commit::parse(&self.url(&key), &bytes).map(Some),
-            Err(e) if e.kind() == Kind::NotFound => Ok(None),
-            Err(e) => Err(e),
+    /// The commit in a directory, with the version of its object: only on top of that one it is changed.
+    fn commit_in(&self, directory: &str) -> Result<Option<(Commit, UpdateVersion)>, StoreError> {
+        let key = commit_of(directory);
+        match self.read_version(&key)? {
+            Some((bytes, version)) => Ok(Some((Commit::parse(&self.url(&key), &bytes)?, version))),
+            None => Ok(None),
         }
     }
 
+    /// Puts a commit over this version of it, or where there is none; its version, or `None` if something else is there.
+    fn put_commit(&self, directory: &str, commit: &Commit, over: Option<UpdateVersion>) -> Result<Option<UpdateVersion>, StoreError> {
+        if let Some(version) = self.put_over(&commit_of(directory), commit.bytes()?, over)? {
+            return Ok(Some(version));
+        }
+        // The answer to a first try may have been lost. No other holder puts the same.
+        Ok(self.commit_in(directory)?.and_then(|(there, version)| (there == *commit).then_some(version)))
+    }
+
     /// Makes uploads into `directory` (empty, or with a slash at the end) visible together, in place of the objects `removed`.
-    /// May be repeated, by any process that holds the directory's lock: then what was begun is brought to its end. No key of an
-    /// upload may be that of an object that was there before.
+    /// May be repeated, by any process that holds the directory's lock: then what was begun is brought to its end, and what is
+    /// removed is what the last one says. No key of an upload may be that of an object that was there before, or that another
+    /// holder of the lock may write.
     ///
     /// # Errors
-    /// The lock was lost; another commit was left unfinished there; an upload is gone or is not what was sent; the store
-    /// refuses.
+    /// The lock was lost, and nothing has changed for readers; another commit of this holder is unfinished there; an upload is
+    /// gone or is not what was sent; the store refuses.
     pub fn publish(&self, directory: &str, uploads: &[Pending], removed: BTreeSet<String>, lock: &Lock) -> Result<(), StoreError> {
+        self.turn(directory, uploads, removed, lock).map_err(|e| {
+            // Why it failed: whoever has the lock has aborted its uploads.
+            let lost = if e.kind() == Kind::Exists { None } else { lock.renew().err() };
+            lost.filter(|lost| lost.kind() == Kind::Exists).unwrap_or(e)
+        })
+    }
+
+    fn turn(&self, directory: &str, uploads: &[Pending], removed: BTreeSet<String>, lock: &Lock) -> Result<(), StoreError> {
         lock.check()?;
-        let key = format!("{directory}{COMMIT}");
         let added: BTreeSet<String> = uploads.iter().map(|upload| upload.key.clone()).collect();
         assert!(added.is_disjoint(&removed), "what is added and removed at once would be lost");
-        let mut commit = Commit { version: VERSION, added, removed, done: false };
-        if !self.put_new(&key, commit.bytes()?)? {
-            commit = match self.commit_in(directory)? {
-                // Of a process that was killed, or this one's, the answer to which was lost.
-                Some(there) if there.added == commit.added => there,
-                _ => {
-                    let what = "another commit is unfinished there; finish or withdraw it first";
-                    let why = format!("writing to '{}': {what}", self.url(directory));
-                    return Err(StoreError::new(Kind::Exists, why));
-                }
-            };
+        let commit = Commit { version: VERSION, holder: lock.holder().to_string(), added, removed, done: false };
+        let Some(version) = self.begin_commit(directory, &commit, lock)? else { return Ok(()) };
+        self.complete_while(uploads.to_vec(), lock.checker())?;
+        self.check_sizes(directory, uploads)?;
+        // The last moment at which it can be given up.
+        lock.check()?;
+        let turned = Commit { done: true, ..commit };
+        if self.put_commit(directory, &turned, Some(version))?.is_none() {
+            return Err(lock.was_taken());
         }
-        if !commit.done {
-            self.complete_all(uploads.to_vec())?;
-            self.check_sizes(directory, uploads)?;
-            // The last moment at which it can be given up.
-            lock.check()?;
-            if !commit.removed.is_empty() {
-                commit.done = true;
-                self.put(&key, commit.bytes()?)?;
+        self.conclude_turned(directory, &turned, lock)
+    }
+
+    /// Puts a commit in the place of none, or of what other holders of the lock have left; its version, or `None` if an
+    /// earlier run had turned it: then it is brought to its end.
+    fn begin_commit(&self, directory: &str, commit: &Commit, lock: &Lock) -> Result<Option<UpdateVersion>, StoreError> {
+        lock.begins_commit();
+        // Where there is none, an empty one comes first: put by one that has lost the lock, the whole one would hide what another
+        // has completed of it.
+        let (added, removed) = (BTreeSet::new(), BTreeSet::new());
+        let empty = Commit { version: VERSION, holder: commit.holder.clone(), added, removed, done: true };
+        for _ in 0..TRIES {
+            if let Some(version) = self.put_commit(directory, &empty, None)? {
+                lock.renew()?;
+                if let Some(version) = self.put_commit(directory, commit, Some(version))? {
+                    return Ok(Some(version));
+                }
+                continue;
+            }
+            let Some((there, version)) = self.commit_in(directory)? else { continue };
+            // It may be that of whoever has the lock now.
+            lock.renew()?;
+            if there.added == commit.added {
+                if there.done && !there.added.is_empty() {
+                    self.conclude_turned(directory, &there, lock)?;
+                    return Ok(None);
+                }
+                // Of a run that was killed: what it removes is said anew, since objects may have come or gone.
+            } else if there.done {
+                self.delete_all(there.removed.iter().cloned().collect())?;
+            } else if there.holder == commit.holder {
+                let what = "another commit is unfinished there; finish or withdraw it first";
+                let why = format!("writing to '{}': {what}", self.url(directory));
+                return Err(StoreError::new(Kind::Exists, why));
+            } else {
+                // What it had gone on with, and this one goes on with, is kept.
+                self.withdraw(directory, &there.added.difference(&commit.added).cloned().collect())?;
+            }
+            if let Some(version) = self.put_commit(directory, commit, Some(version))? {
+                lock.renew()?;
+                return Ok(Some(version));
             }
         }
-        self.conclude(&key, &commit)
+        Err(lock.was_taken())
     }
 
     /// Whether objects of the size that was sent are there.
@@ -169,9 +244,36 @@ impl Store {
         Ok(())
     }
 
-    fn conclude(&self, key: &str, commit: &Commit) -> Result<(), StoreError> {
+    /// Removes what a turned commit replaces, and the commit.
+    fn conclude(&self, directory: &str, commit: &Commit, lock: &Lock) -> Result<(), StoreError> {
+        lock.check()?;
         self.delete_all(commit.removed.iter().cloned().collect())?;
-        self.delete(key)
+        self.forget(directory, lock)
+    }
+
+    /// As [`Store::conclude`], where it does not matter if somebody else does it: everything is visible.
+    fn conclude_turned(&self, directory: &str, commit: &Commit, lock: &Lock) -> Result<(), StoreError> {
+        match self.conclude(directory, commit, lock) {
+            // Whoever has the lock now brings it to its end.
+            Err(e) if e.kind() == Kind::Exists => Ok(()),
+            concluded => concluded,
+        }
+    }
+
+    /// Removes a commit, which hides nothing any more.
+    fn forget(&self, directory: &str, lock: &Lock) -> Result<(), StoreError> {
+        lock.renew()?;
+        self.delete_within(&commit_of(directory), REMOVED_WITHIN)
+    }
+
+    /// Removes what a commit adds, its uploads first, so that nothing comes back. While it goes, the commit hides it.
+    fn withdraw(&self, directory: &str, added: &BTreeSet<String>) -> Result<(), StoreError> {
+        for found in self.unfinished(directory)? {
+            if added.contains(&found.pending.key) {
+                self.abort(&found.pending)?;
+            }
+        }
+        self.delete_all(added.iter().cloned().collect())
     }
 
     /// If a commit in `directory` was left unfinished: whether it is past its turning point, and the keys that it adds.
@@ -179,23 +281,30 @@ impl Store {
     /// # Errors
     /// It cannot be read.
     pub fn committing(&self, directory: &str) -> Result<Option<(bool, BTreeSet<String>)>, StoreError> {
-        Ok(self.commit_in(directory)?.map(|commit| (commit.done, commit.added)))
+        Ok(self.commit_in(directory)?.map(|(commit, _)| (commit.done, commit.added)))
     }
 
-    /// Brings a commit that was left unfinished in `directory` to its end, or, before its turning point, takes it back: objects
-    /// that it has made are removed, and its uploads are the caller's to abort. Only for the holder of the directory's lock.
+    /// Brings a commit that was left unfinished in `directory` to its end, or, before its turning point, takes it back: its
+    /// uploads are aborted, and objects that it has made are removed.
     ///
     /// # Errors
-    /// The store refuses.
-    pub fn settle(&self, directory: &str) -> Result<(), StoreError> {
-        let Some(commit) = self.commit_in(directory)? else { return Ok(()) };
-        let key = format!("{directory}{COMMIT}");
-        if commit.done {
-            return self.conclude(&key, &commit);
+    /// The lock was lost; the store refuses.
+    pub fn settle(&self, directory: &str, lock: &Lock) -> Result<(), StoreError> {
+        for _ in 0..TRIES {
+            let Some((commit, version)) = self.commit_in(directory)? else { return Ok(()) };
+            // It may be that of whoever has the lock now.
+            lock.renew()?;
+            if commit.done {
+                return self.conclude(directory, &commit, lock);
+            }
+            // From here on whoever began it cannot turn it any more.
+            let ours = Commit { holder: lock.holder().to_string(), removed: BTreeSet::new(), ..commit };
+            if self.put_commit(directory, &ours, Some(version))?.is_some() {
+                self.withdraw(directory, &ours.added)?;
+                return self.forget(directory, lock);
+            }
         }
-        // While they go, the commit hides them.
-        self.delete_all(commit.added.iter().cloned().collect())?;
-        self.delete(&key)
+        Err(lock.was_taken())
     }
 }
 
@@ -205,7 +314,6 @@ mod tests {
 
     #[track_caller]
     fn check(prefix: &str, expect: &[&str]) {
-        let expect: Vec<String> = expect.iter().map(|directory| format!("{directory}{COMMIT}")).collect();
         assert_eq!(above(prefix), expect);
     }
 
@@ -225,7 +333,7 @@ mod tests {
     #[test]
     fn what_is_hidden() {
         let set = |key: &str| BTreeSet::from([key.to_string()]);
-        let commit = Commit { version: VERSION, added: set("new"), removed: set("old"), done: false };
+        let commit = Commit { version: VERSION, holder: "h".into(), added: set("new"), removed: set("old"), done: false };
         assert_eq!((commit.hidden(), Commit { done: true, ..commit.clone() }.hidden()), (&set("new"), &set("old")));
         assert_eq!(Commit::parse("u", &commit.bytes().unwrap()).unwrap(), commit);
         assert!(Commit::parse("u", b"{}").is_err_and(|e| e.to_string().contains("is no commit")));

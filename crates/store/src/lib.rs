@@ -4,7 +4,8 @@
 //! break; [`ranges`] reads anywhere; [`writer`] uploads in parts of which nothing is visible until they are completed;
 //! [`commit`] makes several objects visible together; [`lock`] keeps two writers out of one directory. Below them: [`client`]
 //! (credentials, endpoints), [`web`] (plain web servers), [`open`] (bodies), [`list`] (globs), [`pace`] (how many requests),
-//! [`runtime`] (the threads), [`explain`] (errors). What does not live here: formats, compression, what a sink commits.
+//! [`moment`] (time that goes on in sleep), [`runtime`] (the threads), [`explain`] (errors). What does not live here: formats,
+//! compression, what a sink commits.
 //!
 //! All of that is the feature `cloud`. Without it `absent` offers the same functions, and every store is refused.
 
@@ -23,6 +24,8 @@ mod explain;
 mod list;
 #[cfg(feature = "cloud")]
 mod lock;
+#[cfg(feature = "cloud")]
+mod moment;
 #[cfg(feature = "cloud")]
 mod open;
 mod options;

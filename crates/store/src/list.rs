@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use futures::future;
 use glob::{MatchOptions, Pattern};
 use object_store::list::PaginatedListOptions;
 
 use crate::client::{Backend, Client};
 use crate::error::{Kind, StoreError};
-use crate::{Object, commit};
+use crate::{Object, commit, lock};
 
 /// Objects in one list, at most: some 200 bytes of memory each.
 const OBJECTS_MAX: usize = 5_000_000;
@@ -104,17 +105,51 @@ pub(crate) async fn head(client: &Client, key: &str) -> Result<Object, StoreErro
     }
 }
 
+/// What stands beside a list and says which of its objects are hidden: the commit of a directory, and the holder of its lock with
+/// the number of commits that he has begun.
+type Beside = (Option<Object>, Option<(String, u64)>);
+
+/// What stands beside a list of a directory that does not hold it itself.
+async fn beside(client: &Client, directory: &str) -> Result<Beside, StoreError> {
+    let (commit, lock) = (commit::commit_of(directory), format!("{directory}{}", lock::LOCK));
+    let (commit, lock) = tokio::join!(head(client, &commit), lock::trace(client, &lock));
+    let commit = match commit {
+        Ok(object) => Some(object),
+        // Who may list but not read finds nothing to read either.
+        Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Denied) => None,
+        Err(e) => return Err(e),
+    };
+    Ok((commit, lock?))
+}
+
+async fn all_beside(client: &Client, directories: &[String]) -> Result<Vec<Beside>, StoreError> {
+    future::try_join_all(directories.iter().map(|directory| beside(client, directory))).await
+}
+
 /// As [`keys`], without what a commit has not made visible yet, or has replaced.
+///
+/// One page of a directory is of one moment, and holds the commit. Where the prefix leaves it out (`out/part-*`), or there are
+/// several pages, it is asked for before the list and behind it: one that came in between would hide what is replaced, of a list
+/// in which what replaces it is not yet. One that came *and* went in between has left its trace in the lock; unless this has come
+/// and gone, too, so that a whole copy took place while objects were listed.
 async fn visible(client: &Arc<Client>, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Object>, StoreError> {
+    let mut around = commit::above(prefix);
+    let mut most = if prefix.is_empty() || prefix.ends_with('/') { 1 } else { usize::MAX };
     for _ in 0..TRIES {
-        let mut found = keys(client, prefix, |key| wanted(key) || commit::is_commit(key)).await?;
+        let before = all_beside(client, &around).await?;
+        let (mut found, whole) = pages(client, prefix, most, |key| wanted(key) || commit::is_commit(key)).await?;
+        if !whole {
+            around.push(prefix.to_string());
+            most = usize::MAX;
+            continue;
+        }
+        if all_beside(client, &around).await? != before {
+            continue;
+        }
         let mut commits: Vec<Object> = found.extract_if(.., |object| commit::is_commit(&object.key)).collect();
-        for key in commit::above(prefix) {
-            match head(client, &key).await {
-                Ok(object) => commits.push(object),
-                // Who may list but not read finds nothing to read either.
-                Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Denied) => {}
-                Err(e) => return Err(e),
+        for commit in before.into_iter().filter_map(|(commit, _)| commit) {
+            if !commits.contains(&commit) {
+                commits.push(commit);
             }
         }
         if commit::hide(client, &mut found, commits).await? {
@@ -127,11 +162,16 @@ async fn visible(client: &Arc<Client>, prefix: &str, wanted: impl Fn(&str) -> bo
 
 /// The objects whose keys begin with `prefix` and are `wanted`.
 pub(crate) async fn keys(client: &Client, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Object>, StoreError> {
+    Ok(pages(client, prefix, usize::MAX, wanted).await?.0)
+}
+
+/// As [`keys`], of so many pages of the list at most; whether these are all.
+async fn pages(client: &Client, prefix: &str, most: usize, wanted: impl Fn(&str) -> bool) -> Result<(Vec<Object>, bool), StoreError> {
     let bucket = client.bucket("listing")?;
     let doing = format!("listing '{}'", client.url(prefix));
     let mut found: Vec<Object> = Vec::new();
-    let mut token = None;
-    loop {
+    let (mut token, mut whole) = (None, false);
+    for _ in 0..most {
         let options = PaginatedListOptions { page_token: token.take(), ..PaginatedListOptions::default() };
         let page = bucket.lists.list_paginated((!prefix.is_empty()).then_some(prefix), options).await;
         let page = page.map_err(|e| StoreError::of(&doing, client.scheme, &e))?;
@@ -141,7 +181,10 @@ pub(crate) async fn keys(client: &Client, prefix: &str, wanted: impl Fn(&str) ->
         }
         match page.page_token {
             Some(next) if !next.is_empty() => token = Some(next),
-            _ => break,
+            _ => {
+                whole = true;
+                break;
+            }
         }
     }
     found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -149,7 +192,7 @@ pub(crate) async fn keys(client: &Client, prefix: &str, wanted: impl Fn(&str) ->
     let keys: Vec<bool> = found.iter().map(|object| object.size == 0 && has_below(&found, &object.key)).collect();
     let mut marks = keys.into_iter();
     found.retain(|_| !marks.next().unwrap_or(false));
-    Ok(found)
+    Ok((found, whole))
 }
 
 /// Whether there is something below the directory `key` in a sorted list.

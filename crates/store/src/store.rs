@@ -1,11 +1,14 @@
 //! The entry: a bucket or web server, and what can be asked of it.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use tokio::time::timeout;
 
 use crate::client::{self, Client, Place};
 use crate::error::{Kind, StoreError};
@@ -126,16 +129,38 @@ impl Store {
         wait(async move { writer::is_complete(&client, &pending).await })
     }
 
+    /// The keys of those uploads into a directory that are neither under way, as their marks say, nor complete: they were given up,
+    /// or what they had become was removed.
+    ///
+    /// # Errors
+    /// The bucket cannot be listed; a request was refused or failed.
+    pub fn gone(&self, directory: &str, uploads: &[Pending]) -> Result<BTreeSet<String>, StoreError> {
+        let (client, directory, uploads) = (self.client.clone(), directory.to_string(), uploads.to_vec());
+        wait(async move { writer::gone(&client, &directory, uploads).await })
+    }
+
     /// Makes uploads visible, a few at once.
     ///
     /// # Errors
     /// The first that could not be completed; others may be visible or not.
     pub fn complete_all(&self, pending: Vec<Pending>) -> Result<(), StoreError> {
-        let client = self.client.clone();
+        self.complete_while(pending, || Ok(()))
+    }
+
+    /// As [`Store::complete_all`], as long as `holds` finds nothing wrong: it is asked before each.
+    pub(crate) fn complete_while(
+        &self,
+        pending: Vec<Pending>,
+        holds: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
+    ) -> Result<(), StoreError> {
+        let (client, holds) = (self.client.clone(), Arc::new(holds));
         wait(async move {
             let all = pending.into_iter().map(|one| {
-                let client = client.clone();
-                async move { writer::complete(&client, &one).await }
+                let (client, holds) = (client.clone(), holds.clone());
+                async move {
+                    holds()?;
+                    writer::complete(&client, &one).await
+                }
             });
             stream::iter(all).buffer_unordered(COMPLETED_AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
         })
@@ -222,6 +247,60 @@ impl Store {
                 Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
                 Err(e) => Err(client.failed("writing", &key, &e)),
             }
+        })
+    }
+
+    /// The whole of a small object with its version; `None` if there is none.
+    ///
+    /// # Errors
+    /// The request was refused or failed.
+    pub(crate) fn read_version(&self, key: &str) -> Result<Option<(Bytes, UpdateVersion)>, StoreError> {
+        let (client, key) = (self.client.clone(), key.to_string());
+        wait(async move {
+            let (bucket, path) = (client.bucket("reading")?, client.path(&key)?);
+            let result = match bucket.objects.get(&path).await {
+                Ok(result) => result,
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(e) => return Err(client.failed("reading", &key, &e)),
+            };
+            let version = UpdateVersion { e_tag: result.meta.e_tag.clone(), version: result.meta.version.clone() };
+            let bytes = result.bytes().await.map_err(|e| client.failed("reading", &key, &e))?;
+            Ok(Some((bytes, version)))
+        })
+    }
+
+    /// Puts an object in the place of this version of it, or, without one, where there is none; its version, or `None` if something
+    /// else is there. As with [`Store::put_new`], that may be what this call has put, if the answer was lost.
+    ///
+    /// # Errors
+    /// The store refuses, or knows no such condition.
+    pub(crate) fn put_over(&self, key: &str, bytes: Bytes, over: Option<UpdateVersion>) -> Result<Option<UpdateVersion>, StoreError> {
+        let (client, key) = (self.client.clone(), key.to_string());
+        wait(async move {
+            use object_store::Error as E;
+            let (bucket, path) = (client.bucket("writing to")?, client.path(&key)?);
+            let mode = over.map_or(PutMode::Create, PutMode::Update);
+            let options = PutOptions { mode, ..PutOptions::default() };
+            match bucket.objects.put_opts(&path, bytes.into(), options).await {
+                Ok(result) => Ok(Some(UpdateVersion::from(result))),
+                Err(E::AlreadyExists { .. } | E::Precondition { .. } | E::NotFound { .. }) => Ok(None),
+                Err(e) => Err(client.failed("writing", &key, &e)),
+            }
+        })
+    }
+
+    /// Removes an object, if there is one, and gives up after `limit`: repetitions of a request shall not take effect later.
+    ///
+    /// # Errors
+    /// The store refuses, or does not answer in time.
+    pub(crate) fn delete_within(&self, key: &str, limit: Duration) -> Result<(), StoreError> {
+        let (client, key) = (self.client.clone(), key.to_string());
+        wait(async move {
+            let late = |_| {
+                let why = format!("removing '{}': no answer within {} s; try again", client.url(&key), limit.as_secs());
+                StoreError::new(Kind::Network, why)
+            };
+            timeout(limit, writer::remove(&client, &key)).await.map_err(late)?
         })
     }
 

@@ -1,4 +1,7 @@
-//! Stores as the engine uses them, against the emulated bucket: read, resume, fail, write, commit, lock.
+//! Stores as the engine uses them, against the emulated bucket: read, resume, fail, write, commit, lock. What happens when two
+//! hold a lock, one of them without knowing that it is lost, is in [`two_writers`].
+
+mod two_writers;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -276,7 +279,7 @@ fn several_objects_appear_together() {
         refused(store.publish("out/", &new, old.clone(), &lock), Kind::Denied, "committing");
         store.complete(&new[0]).unwrap();
         assert_eq!(seen(&store), both, "{base}");
-        store.settle("out/").unwrap();
+        store.settle("out/", &lock).unwrap();
         store.abort(&new[1]).unwrap();
         assert_eq!(seen(&store), both, "{base}");
         assert!(store.committing("out/").unwrap().is_none());
@@ -290,8 +293,8 @@ fn several_objects_appear_together() {
         assert_eq!(store.committing("out/").unwrap().map(|(done, _)| done), Some(true));
         assert_eq!(store.list("out/").unwrap().len(), 2, "{base}");
         emulator.forgive();
-        store.settle("out/").unwrap();
-        store.settle("out/").unwrap();
+        store.settle("out/", &lock).unwrap();
+        store.settle("out/", &lock).unwrap();
         assert_eq!(seen(&store)[0], "out/c-1.csv out/c-2.csv");
         assert!(store.below("out/").unwrap().iter().all(|object| !object.key.contains("/a-") && !object.key.ends_with("commit")), "{base}");
         drop(lock);

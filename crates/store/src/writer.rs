@@ -5,12 +5,14 @@
 //! removed when the upload is completed or aborted. What a killed process leaves behind is found by the marks. A process
 //! killed between the two requests leaves an upload without parts, which costs nothing.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::multipart::PartId;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use crate::error::{Kind, StoreError};
 use crate::list;
 use crate::pace::{Budget, Ticket};
 use crate::runtime::{spawn, wait, wait_briefly};
-use crate::{Pending, Unfinished};
+use crate::{Pending, Scheme, Unfinished};
 
 /// What all writers of the process may have under way; each may have one part even so.
 static BUDGET: Budget = Budget::new(128 << 20);
@@ -35,6 +37,8 @@ const PARTS_MAX: usize = 10_000;
 const ABORT_WAIT: Duration = Duration::from_secs(10);
 /// Longer than all repetitions of a request take.
 const PART_WAIT: Duration = Duration::from_secs(900);
+/// Objects looked at together.
+const LOOKED_AT_ONCE: usize = 16;
 /// Below a directory: where marks lie. Names with `_` are passed over by readers.
 const MARKS: &str = "_tidemill/uploads/";
 
@@ -276,6 +280,8 @@ pub(crate) async fn complete(client: &Client, pending: &Pending) -> Result<(), S
             let error = client.failed("committing", &pending.key, &e);
             return Err(match error.kind() {
                 Kind::NotFound => {
+                    // It leads nowhere any more: who comes back finds the upload gone before committing it.
+                    let _ = remove(client, &pending.mark).await;
                     let why = format!(
                         "committing '{}': its upload is gone, and there is no such object, so rows that count as written are lost; was it \
                          aborted by hand or by a rule of the bucket for old uploads? Start without the checkpoint",
@@ -304,6 +310,26 @@ pub(crate) async fn is_complete(client: &Client, pending: &Pending) -> Result<bo
     }
 }
 
+/// The keys of uploads into `directory` that are neither under way, as their marks say, nor complete.
+///
+/// # Errors
+/// The store refuses.
+pub(crate) async fn gone(client: &Arc<Client>, directory: &str, uploads: Vec<Pending>) -> Result<BTreeSet<String>, StoreError> {
+    if uploads.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let marks = list::keys(client, &format!("{directory}{MARKS}"), |_| true).await?;
+    // The list is sorted.
+    let marked = |upload: &Pending| marks.binary_search_by(|mark| mark.key.as_str().cmp(&upload.mark)).is_ok();
+    let rest: Vec<Pending> = uploads.into_iter().filter(|upload| !marked(upload)).collect();
+    let looked = rest.into_iter().map(|upload| {
+        let client = client.clone();
+        async move { is_complete(&client, &upload).await.map(|complete| (!complete).then_some(upload.key)) }
+    });
+    let found: Vec<Option<String>> = stream::iter(looked).buffer_unordered(LOOKED_AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
 /// Gives an upload up; nothing happens if it is over.
 ///
 /// # Errors
@@ -326,7 +352,18 @@ pub(crate) async fn remove(client: &Client, key: &str) -> Result<(), StoreError>
     let bucket = client.bucket("removing from")?;
     match bucket.objects.delete(&client.path(key)?).await {
         Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-        Err(e) => Err(client.failed("removing", key, &e)),
+        Err(e) => Err(match client.failed("removing", key, &e) {
+            e if e.kind() == Kind::Denied => {
+                // Accounts that may write and not remove are common, and fail only here.
+                let right = match client.scheme {
+                    Scheme::Google => "storage.objects.delete",
+                    Scheme::S3 => "s3:DeleteObject",
+                    Scheme::Azure | Scheme::Http => "delete (d)",
+                };
+                StoreError::new(Kind::Denied, format!("{e}. Removing needs the permission {right}"))
+            }
+            e => e,
+        }),
     }
 }
 

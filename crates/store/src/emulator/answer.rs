@@ -123,6 +123,9 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     if let Some(Fault::Status(status)) = fault {
         return refused(status, if status == 503 { "SlowDown" } else { "Planned" });
     }
+    if fault == Some(Fault::Held) {
+        shared.hold().await;
+    }
     if fault == Some(Fault::Touched) {
         let mut contents = lock(&shared.contents);
         if let Some(stored) = contents.get(&asked.name).cloned() {
@@ -137,6 +140,9 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
         "DELETE" => deleting(&shared, &asked),
         _ => refused(405, "MethodNotAllowed"),
     };
+    if fault == Some(Fault::Late) {
+        shared.hold().await;
+    }
     if fault == Some(Fault::Forgotten) { refused(503, "ServiceUnavailable") } else { response }
 }
 
@@ -232,7 +238,7 @@ fn writing(shared: &Shared, asked: &Asked, body: Bytes) -> Response {
             None => refused(404, "NoSuchUpload"),
         };
     }
-    if !asked.may_write(contents.get(&asked.name)) {
+    if shared.behaviour.conditions && !asked.may_write(contents.get(&asked.name)) {
         return refused(412, "PreconditionFailed");
     }
     let stored = contents.put(asked.name.clone(), vec![body]);

@@ -1,6 +1,7 @@
 //! What the emulator keeps: objects by bucket and key, uploads by their id.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -72,6 +73,13 @@ impl Contents {
 
     pub fn get(&self, name: &str) -> Option<&Stored> {
         self.objects.get(name)
+    }
+
+    /// Dates an object back.
+    pub fn age(&mut self, name: &str, by: Duration) {
+        if let Some(stored) = self.objects.get_mut(name) {
+            stored.modified -= by;
+        }
     }
 
     pub fn remove(&mut self, name: &str) -> bool {

@@ -10,12 +10,14 @@ mod pacing;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use bytes::Bytes;
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use self::contents::Contents;
 use self::pacing::Line;
@@ -34,11 +36,13 @@ pub struct Behaviour {
     pub ranges: bool,
     /// Objects on one page of a list.
     pub page: usize,
+    /// Whether the conditions of writes are looked at. Some services that speak S3 do not.
+    pub conditions: bool,
 }
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Behaviour { latency: Duration::ZERO, bandwidth: None, connection_bandwidth: None, ranges: true, page: 1_000 }
+        Behaviour { latency: Duration::ZERO, bandwidth: None, connection_bandwidth: None, ranges: true, page: 1_000, conditions: true }
     }
 }
 
@@ -53,6 +57,12 @@ pub enum Fault {
     Forgotten,
     /// Somebody else writes the object anew, with the same bytes, just before this is answered.
     Touched,
+    /// Nothing is done before [`Emulator::let_go`].
+    Held,
+    /// It is done, and not answered before [`Emulator::let_go`].
+    Late,
+    /// Nothing goes wrong: this request is passed over, and the fault after it meets the next one.
+    Passed,
 }
 
 /// A fault that waits for its request.
@@ -69,6 +79,10 @@ struct Shared {
     contents: Mutex<Contents>,
     faults: Mutex<Vec<Planned>>,
     requests: Mutex<Vec<String>>,
+    /// Requests that are held.
+    held: AtomicUsize,
+    /// How often those were let go.
+    let_go: AtomicUsize,
     inbound: Line,
     outbound: Line,
 }
@@ -80,6 +94,16 @@ impl Shared {
         let at = faults.iter().position(|f| f.times > 0 && f.method == method && target.contains(&f.key))?;
         faults[at].times -= 1;
         Some(faults[at].fault)
+    }
+
+    /// Waits until requests are let go.
+    async fn hold(&self) {
+        let before = self.let_go.load(Ordering::Acquire);
+        self.held.fetch_add(1, Ordering::AcqRel);
+        while self.let_go.load(Ordering::Acquire) == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+        self.held.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -104,6 +128,8 @@ impl Emulator {
             contents: Mutex::default(),
             faults: Mutex::default(),
             requests: Mutex::default(),
+            held: AtomicUsize::new(0),
+            let_go: AtomicUsize::new(0),
             inbound: line(),
             outbound: line(),
             behaviour,
@@ -161,6 +187,21 @@ impl Emulator {
     /// Forgets the faults that have not happened yet.
     pub fn forgive(&self) {
         lock(&self.shared.faults).clear();
+    }
+
+    /// How many requests are held.
+    pub fn held(&self) -> usize {
+        self.shared.held.load(Ordering::Acquire)
+    }
+
+    /// Lets the requests go that are held.
+    pub fn let_go(&self) {
+        self.shared.let_go.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes an object look as if it had been written so much earlier.
+    pub fn age(&self, bucket: &str, key: &str, by: Duration) {
+        lock(&self.shared.contents).age(&format!("{bucket}/{key}"), by);
     }
 
     /// The requests so far: method, bucket, key and query, and the range asked for.

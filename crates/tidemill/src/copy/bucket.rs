@@ -67,6 +67,14 @@ impl BucketStage {
         format!("{}{}", self.kind(), manifest.token)
     }
 
+    /// Names this run: in the names of objects, so that a run that goes on, and one before it that does not know of it, never
+    /// write the same.
+    pub fn run(&self) -> String {
+        // FNV-1a; of a holding of the lock, which no other has the name of.
+        let hash = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+        format!("{:016x}", self.lock.holder().bytes().fold(0xcbf2_9ce4_8422_2325, hash))
+    }
+
     fn kind(&self) -> &'static str {
         if self.single.is_some() { "copy of an object " } else { "copy " }
     }
@@ -91,15 +99,16 @@ impl BucketStage {
         }
     }
 
-    /// Whether an earlier run had made everything visible. One that was past the turning point is brought to its end.
+    /// Whether an earlier run had made everything visible. One that was past the turning point is brought to its end. Of a copy
+    /// that writes no object nothing can be said, and finishing it once more costs nothing.
     ///
     /// # Errors
-    /// The store refuses.
+    /// The lock was lost; the store refuses.
     pub fn was_moved(&self, manifest: &Manifest) -> Result<bool, String> {
-        if manifest.moving.is_none() {
+        let uploads = uploads(manifest);
+        if manifest.moving.is_none() || uploads.is_empty() {
             return Ok(false);
         }
-        let uploads = uploads(manifest);
         if self.single.is_some() {
             for upload in &uploads {
                 if !self.store.is_complete(upload).map_err(text)? {
@@ -109,17 +118,18 @@ impl BucketStage {
             return Ok(true);
         }
         match self.store.committing(&self.directory).map_err(text)? {
-            Some((true, _)) => {
-                self.store.settle(&self.directory).map_err(text)?;
-                Ok(true)
+            Some((false, _)) => return Ok(false),
+            Some((true, added)) => {
+                self.store.settle(&self.directory, &self.lock).map_err(text)?;
+                if added == keys(&uploads) {
+                    return Ok(true);
+                }
             }
-            Some((false, _)) => Ok(false),
-            None => {
-                let there = self.store.below(&self.directory).map_err(text)?;
-                let there: BTreeSet<(&str, u64)> = there.iter().map(|object| (object.key.as_str(), object.size)).collect();
-                Ok(uploads.iter().all(|upload| there.contains(&(upload.key.as_str(), upload.size))))
-            }
+            None => {}
         }
+        let there = self.store.below(&self.directory).map_err(text)?;
+        let there: BTreeSet<(&str, u64)> = there.iter().map(|object| (object.key.as_str(), object.size)).collect();
+        Ok(uploads.iter().all(|upload| there.contains(&(upload.key.as_str(), upload.size))))
     }
 
     /// The objects that stand in the copy's way: what is there, without what is ours and what the manifest's copy has put there.
@@ -172,11 +182,12 @@ impl BucketStage {
     /// # Errors
     /// The lock was lost, so that they may be another copy's; the store refuses.
     fn abort_others(&self, kept: &[Pending]) -> Result<(), String> {
-        self.lock.check().map_err(text)?;
+        self.lock.renew().map_err(text)?;
         for found in self.store.unfinished(&self.directory).map_err(text)? {
             let ours = found.owner.as_deref().and_then(|owner| owner.strip_prefix(self.kind())).is_some_and(|token| !token.contains(' '))
                 && self.single.as_ref().is_none_or(|key| *key == found.pending.key);
             if ours && !kept.iter().any(|upload| upload.is(&found.pending)) {
+                self.lock.check().map_err(text)?;
                 self.store.abort(&found.pending).map_err(text)?;
             }
         }
@@ -190,25 +201,35 @@ impl BucketStage {
     pub fn clear(&self) -> Result<(), String> {
         self.lock.check().map_err(text)?;
         if self.single.is_none() {
-            self.store.settle(&self.directory).map_err(text)?;
+            self.store.settle(&self.directory, &self.lock).map_err(text)?;
         }
         self.abort_others(&[])?;
         self.store.delete(&self.manifest_key()).map_err(text)
     }
 
-    /// Aborts the uploads of no finished task. A commit that was begun and cannot go on, since a file has changed in between, is taken
-    /// back, and all tasks are open again.
+    /// Aborts the uploads of no finished task, and opens tasks again whose uploads are gone. A commit that was begun and cannot go
+    /// on, since a file has changed in between, is taken back, and all tasks are open again.
     ///
     /// # Errors
     /// The lock was lost, so that the commit may be another copy's; the store refuses.
     pub fn tidy(&self, manifest: &mut Manifest) -> Result<(), String> {
         self.lock.check().map_err(text)?;
+        let gone = self.store.gone(&self.directory, &uploads(manifest)).map_err(text)?;
+        for task in &mut manifest.tasks {
+            if task.done.as_ref().is_some_and(|done| done.uploads.iter().any(|upload| gone.contains(&upload.key))) {
+                task.done = None;
+            }
+        }
         if self.single.is_none()
-            && let Some((false, added)) = self.store.committing(&self.directory).map_err(text)?
-            && uploads(manifest).into_iter().map(|upload| upload.key).collect::<BTreeSet<_>>() != added
+            && let Some((turned, added)) = self.store.committing(&self.directory).map_err(text)?
+            && (turned || keys(&uploads(manifest)) != added)
         {
-            self.store.settle(&self.directory).map_err(text)?;
-            manifest.tasks.iter_mut().for_each(|task| task.done = None);
+            if !turned {
+                // Before that is done: killed in between, the manifest would speak of what is no more.
+                manifest.tasks.iter_mut().for_each(|task| task.done = None);
+                self.save(manifest)?;
+            }
+            self.store.settle(&self.directory, &self.lock).map_err(text)?;
         }
         self.abort_others(&uploads(manifest))
     }
@@ -216,7 +237,7 @@ impl BucketStage {
     /// Makes everything visible together, in place of what is there if so wished.
     ///
     /// # Errors
-    /// The target has come to be in the meantime; an upload is gone; the store refuses. What was written is kept.
+    /// The target has come to be in the meantime; the lock was lost; an upload is gone; the store refuses. What was written is kept.
     pub fn finish(self, manifest: &mut Manifest, overwrite: bool) -> Result<(), String> {
         let others = self.others(manifest)?;
         // Into a whole bucket nothing is copied but while it is empty, whatever the options say.
@@ -229,13 +250,21 @@ impl BucketStage {
         self.save(manifest)?;
         let uploads = uploads(manifest);
         let committed = match &self.single {
-            Some(_) => uploads.iter().try_for_each(|upload| self.store.complete(upload)),
+            // Whoever takes the lock aborts the upload before anything else, so that it cannot be completed after that; but an object
+            // of the same length would look like it.
+            Some(_) => {
+                let complete = || uploads.iter().try_for_each(|upload| self.store.complete(upload));
+                self.lock.renew().and_then(|()| complete().and_then(|()| self.lock.renew()))
+            }
             None => {
                 let removed = others.into_iter().map(|object| object.key).collect();
                 self.store.publish(&self.directory, &uploads, removed, &self.lock)
             }
         };
-        committed.map_err(|e| format!("{e}. --resume tries again, --overwrite without it begins anew"))?;
+        committed.map_err(|e| match e.kind() {
+            Kind::Exists => e.to_string(),
+            _ => format!("{e}. --resume tries again, --overwrite without it begins anew"),
+        })?;
         self.remove();
         Ok(())
     }
@@ -249,6 +278,20 @@ impl BucketStage {
         }
         let _ = self.store.delete(&self.manifest_key());
     }
+
+    /// As [`BucketStage::remove`], where what stays would be found again at once.
+    ///
+    /// # Errors
+    /// The lock was lost; the store refuses to remove the manifest.
+    pub fn forget(self) -> Result<(), String> {
+        self.abort_others(&[])?;
+        self.store.delete(&self.manifest_key()).map_err(text)
+    }
+}
+
+/// What uploads become.
+fn keys(uploads: &[Pending]) -> BTreeSet<String> {
+    uploads.iter().map(|upload| upload.key.clone()).collect()
 }
 
 /// The uploads of all tasks that are done.

@@ -317,6 +317,21 @@ impl Staging {
         Ok(())
     }
 
+    /// As [`Staging::remove`], where a manifest that stays would be found again at once.
+    ///
+    /// # Errors
+    /// It stays.
+    pub fn forget(self) -> Result<(), String> {
+        let path = self.directory.join("manifest.json");
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("removing", &path)(e)),
+            _ => {
+                self.remove();
+                Ok(())
+            }
+        }
+    }
+
     /// Takes the directory away. What cannot be removed costs space, nothing else.
     pub fn remove(self) {
         let _ = fs::remove_dir_all(self.parts());

@@ -1,8 +1,13 @@
 //! A directory for files that are there for a while: what is uploaded, as long as it is still to be compared. Nobody can
 //! read an upload before it is completed, and nobody shall see it before it is compared.
+//!
+//! `/tmp` is everybody's: what lies there under a name of ours may be a link of somebody else to files that are not his to remove.
+//! So what killed copies have left is cleaned only where it is a directory of this user, and through that directory, not through
+//! its name.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +33,6 @@ impl Mirror {
 
     fn below(temporary: &Path) -> Result<Self, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        remove_abandoned(temporary);
         loop {
             let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             let directory = temporary.join(name);
@@ -43,6 +47,7 @@ impl Mirror {
             let lock = File::create(&path).map_err(failed)?;
             let locked = lock.try_lock().is_ok();
             if locked && is_at(&lock, &path) {
+                remove_abandoned(temporary, lock.metadata().map_err(failed)?.uid());
                 return Ok(Mirror { directory, _lock: lock });
             }
             // Before it was locked, somebody took it for abandoned.
@@ -69,18 +74,38 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
+/// Opens what has this name, and not what a link leads to; `None` if it is not this user's.
+fn open_own(path: &Path, user: u32, flags: i32) -> Option<File> {
+    // A pipe would be waited for.
+    let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    file.metadata().is_ok_and(|meta| meta.uid() == user).then_some(file)
+}
+
+/// The name by which an open directory is reached, whatever happens to the one that it was opened by.
+fn name_of(directory: &File, path: &Path) -> PathBuf {
+    let name = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    // Where there is no such thing, names in a directory of this user's are changed by this user only.
+    if name.exists() { name } else { path.to_path_buf() }
+}
+
 /// Removes the directories whose processes are gone: nobody holds their locks. Those of other users stay.
-fn remove_abandoned(temporary: &Path) {
+fn remove_abandoned(temporary: &Path, user: u32) {
     let Ok(entries) = fs::read_dir(temporary) else { return };
     for entry in entries.flatten() {
-        let named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        let lock = named.then(|| File::open(entry.path().join("LOCK")));
-        if let Some(Ok(lock)) = lock
+        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            continue;
+        }
+        let path = entry.path();
+        let Some(directory) = open_own(&path, user, libc::O_DIRECTORY) else { continue };
+        let inside = name_of(&directory, &path);
+        if let Some(lock) = open_own(&inside.join("LOCK"), user, 0)
             && lock.try_lock().is_ok()
         {
-            // The lock goes last: what remains of a removal that was cut off is found again.
-            let _ = fs::remove_dir_all(entry.path().join("files"));
-            let _ = fs::remove_dir_all(entry.path());
+            // The lock goes last: what remains of a removal that was cut off is found again. Of a link only the link is removed.
+            let _ = fs::remove_dir_all(inside.join("files"));
+            let _ = fs::remove_file(inside.join("LOCK"));
+            let _ = fs::remove_dir(&path);
         }
     }
 }
@@ -104,6 +129,43 @@ mod tests {
         assert!(one.files().exists(), "its copy is under way");
         drop((one, two));
         assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+        fs::remove_dir_all(&temporary).unwrap();
+    }
+
+    /// A directory as a killed copy leaves it.
+    fn left_behind(directory: &Path) -> PathBuf {
+        fs::create_dir_all(directory.join("files")).unwrap();
+        fs::write(directory.join("LOCK"), "").unwrap();
+        fs::write(directory.join("files/x"), "x").unwrap();
+        directory.to_path_buf()
+    }
+
+    /// Somebody put a link with such a name into `/tmp`, and the next copy of another user emptied the directory behind it.
+    #[test]
+    fn links_and_what_others_own_stay() {
+        let temporary = std::env::temp_dir().join(format!("tidemill-mirror-links-{}", std::process::id()));
+        fs::create_dir_all(&temporary).unwrap();
+        let at = |name: &str| temporary.join(format!("{PREFIX}{name}"));
+        let victim = left_behind(&temporary.join("victim"));
+        std::os::unix::fs::symlink(&victim, at("link")).unwrap();
+        // Within a directory of this user's: the link is removed, and not what it leads to.
+        let (inner, locked) = (at("inner"), at("locked"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("LOCK"), "").unwrap();
+        std::os::unix::fs::symlink(victim.join("files"), inner.join("files")).unwrap();
+        // The lock is a link.
+        fs::create_dir_all(locked.join("files")).unwrap();
+        std::os::unix::fs::symlink(victim.join("LOCK"), locked.join("LOCK")).unwrap();
+        let others = left_behind(&at("others"));
+        let user = fs::metadata(&others).unwrap().uid();
+        // Only root can give something away.
+        let given = std::os::unix::fs::chown(&others, Some(user + 1), None).is_ok();
+        drop(Mirror::below(&temporary).unwrap());
+        assert!(victim.join("files/x").exists() && fs::symlink_metadata(at("link")).is_ok());
+        assert!(!inner.exists() && locked.join("files").exists());
+        assert_eq!(others.join("files/x").exists(), given);
+        remove_abandoned(&temporary, user + 1);
+        assert!(victim.join("files/x").exists() && locked.exists());
         fs::remove_dir_all(&temporary).unwrap();
     }
 }

@@ -62,6 +62,11 @@ pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
             return Err(failure);
         }
     };
+    // A part that was left out would not be missed by the checksums, which are those of parts.
+    if manifest.done() < manifest.tasks.len() {
+        let (done, all) = (manifest.done(), manifest.tasks.len());
+        return Err(kept(format!("internal error: {done} of {all} parts were done, and no error was met; --resume does the others")));
+    }
     let (total, compared) = sum(&manifest);
     let done = manifest.tasks.iter().filter_map(|t| t.done.as_ref());
     let outputs: Vec<u64> = done.flat_map(|d| d.outputs.iter().map(|(_, bytes)| *bytes)).collect();
@@ -135,11 +140,13 @@ fn begin(args: &CopyArgs, plan: &Plan, stage: Stage) -> Result<Option<(Stage, Ma
     };
     if let (Some(earlier), true) = (&earlier, moved) {
         let same = earlier.what == plan.what;
-        stage.remove();
+        let forgotten = stage.forget();
         if args.resume && same {
             notice(&format!("'{target}' is whole: an earlier run had copied everything"));
             return Ok(None);
         }
+        // What cannot be removed would be found again and again.
+        forgotten.map_err(|e| kept(format!("'{target}' was copied by an earlier run, of which something stays behind: {e}")))?;
         return begin(args, plan, Stage::open(plan).map_err(kept)?);
     }
     let mut manifest = Manifest::new(plan.what.clone(), plan.tasks.clone());

@@ -34,8 +34,8 @@ pub struct Outlet {
     mirror: Option<Mirror>,
     /// In a bucket: the directory of the objects, as keys begin with it.
     directory: Option<String>,
-    /// What run ids of writers begin with.
-    pub stem: String,
+    /// In a bucket: the copy, and the run of it, for the names of objects.
+    names: Option<(String, String)>,
 }
 
 impl Stage {
@@ -128,6 +128,17 @@ impl Stage {
         }
     }
 
+    /// As [`Stage::remove`], where what stays would be found again at once.
+    ///
+    /// # Errors
+    /// The disk, or the bucket.
+    pub fn forget(self) -> Result<(), String> {
+        match self {
+            Stage::Local(staging) => staging.forget(),
+            Stage::Bucket(bucket) => bucket.forget(),
+        }
+    }
+
     /// Takes away what the copy keeps of itself.
     pub fn remove(self) {
         match self {
@@ -153,7 +164,7 @@ impl Stage {
                 let mut raw = raw(&plan.file().map_or_else(|| parts.clone(), |name| parts.join(name)));
                 let sink = registry::find("filesystem").and_then(|connector| connector.sink(&plan.schema, &mut raw)).map_err(wrong)?;
                 raw.finish()?;
-                Ok(Outlet { sink, parts, mirror: None, directory: None, stem: String::new() })
+                Ok(Outlet { sink, parts, mirror: None, directory: None, names: None })
             }
             Stage::Bucket(bucket) => {
                 let mirror = match plan.verify {
@@ -166,13 +177,22 @@ impl Stage {
                 let sink = sink_of_copy(&plan.schema, &mut raw, &bucket.owner(manifest), kept).map_err(wrong)?;
                 raw.finish()?;
                 let directory = Some(bucket.directory().to_string());
-                Ok(Outlet { sink, parts, mirror, directory, stem: format!("{}-", manifest.token) })
+                Ok(Outlet { sink, parts, mirror, directory, names: Some((manifest.token.clone(), bucket.run())) })
             }
         }
     }
 }
 
 impl Outlet {
+    /// The run id of a task's writers. It makes names such as `part-00001-0-0.parquet`, which stand in the order of the files that
+    /// were read, also if some of them were written by another run.
+    pub fn run_id(&self, task: usize) -> String {
+        match &self.names {
+            Some((copy, run)) => format!("{copy}-{task:05}-{run}"),
+            None => format!("{task:05}"),
+        }
+    }
+
     /// Makes what was prepared safe: the names and lengths of the files, and, in a bucket, their uploads.
     ///
     /// # Errors

@@ -71,8 +71,7 @@ impl<'a> Work<'a> {
             shard,
             shards: self.plan.writers,
             schema: self.plan.schema.clone(),
-            // Makes names such as part-00001-0-0.parquet, which stand in the order of the files that were read.
-            run_id: format!("{}{:05}", self.outlet.stem, task.number),
+            run_id: self.outlet.run_id(task.number),
             cancelled: Arc::default(),
         })?)
     }

@@ -1,9 +1,11 @@
 //! `tidemill copy` to and from buckets: what becomes visible and when, what is refused, a service that fails, and copies that
-//! are killed at any moment. Against the emulated bucket of the `store` crate; against a real server in [`minio`].
+//! are killed at any moment. Against the emulated bucket of the `store` crate; against a real server in [`minio`]. What copies
+//! make of locks that were lost and of what others left half done is in [`recovery`].
 //!
 //! `COPY_KILLS` says how often copies are killed.
 
 mod minio;
+mod recovery;
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -154,10 +156,17 @@ fn a_copy_that_would_lose_something_is_not_seen() {
 /// A copy within a bucket, while a fault happens; what it says, or nothing if it is to succeed all the same.
 #[track_caller]
 fn check(method: &str, target: &str, fault: Fault, times: usize, expected: &str) {
+    check_behind(0, method, target, fault, times, expected);
+}
+
+/// As [`check`], with so many requests before the fault.
+#[track_caller]
+fn check_behind(passed: usize, method: &str, target: &str, fault: Fault, times: usize, expected: &str) {
     for base in ["gs://b", "s3://b"] {
         let emulator = Emulator::start("127.0.0.1:0", Behaviour::default()).expect("the emulator");
         let place = Place::of(&emulator, base);
         orders_in(&emulator, "b");
+        emulator.fail(method, target, Fault::Passed, passed);
         emulator.fail(method, target, fault, times);
         let (input, out) = (place.at("in/*.csv"), place.at("out"));
         let plain = with(&[&input, &out], &PLAIN);
@@ -199,8 +208,11 @@ fn a_target_that_fails() {
     check("PUT", "partNumber", Fault::Status(500), 99, "the service failed");
     check("PUT", "_tidemill/copy.json", Fault::Status(403), 9, "access was denied");
     // In the middle of the commit: some objects are there, and no reader sees them.
-    check("POST", "-00002-0-0.csv?uploadId", Fault::Status(403), 9, "access was denied");
-    check("PUT", "_tidemill/commit", Fault::Status(403), 9, "access was denied");
+    check_behind(1, "POST", "csv?uploadId", Fault::Status(403), 9, "access was denied");
+    // Before it, and at its turning point.
+    for passed in 0..3 {
+        check_behind(passed, "PUT", "_tidemill/commit", Fault::Status(403), 9, "access was denied");
+    }
 }
 
 #[test]
