@@ -23,7 +23,7 @@ const BETWEEN: char = '\u{1f}';
 /// The connector `jdbc`.
 pub static JDBC: Connector = Connector {
     name: "jdbc",
-    help: "A table of a relational database: SQLite, PostgreSQL, MySQL, MariaDB; without Java. With a PRIMARY KEY rows are inserted, \
+    help: "A table of a relational database: SQLite, PostgreSQL, MySQL, MariaDB, DuckDB; without Java. With a PRIMARY KEY rows are inserted, \
            updated and deleted by key; without one they are appended, exactly once if there is a state directory. Read whole, in parts \
            or by polling; looked up by key.",
     specs,
@@ -111,6 +111,7 @@ pub(crate) fn driver(url: &Url) -> Result<Arc<dyn Driver>, DbError> {
         Scheme::Sqlite => crate::sqlite::driver(url),
         Scheme::Postgres => crate::postgres::driver(url),
         Scheme::MySql | Scheme::MariaDb => crate::mysql::driver(url),
+        Scheme::DuckDb => crate::duckdb::driver(url),
     }
 }
 

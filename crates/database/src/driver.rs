@@ -3,7 +3,7 @@
 //! A [`Driver`] is made of a URL and opens [`Connection`]s; the [`Dialect`] writes what differs in SQL.
 //! Everything is blocking: whoever calls has a thread for it. What does not live here: batches,
 //! transactions' marks, retries and threads (`sink`, `source`, `lookup`), and the stores themselves
-//! (`sqlite`, `postgres`, `mysql`).
+//! (`sqlite`, `postgres`, `mysql`, `duckdb`).
 
 use std::fmt;
 use std::time::Duration;

@@ -9,10 +9,11 @@
 //! - [`driver`]: what a store must be able to do; [`types`]: columns of tables and of statements
 //! - [`session`]: a connection that is made again, transactions that are tried again
 //! - [`sink`], [`source`], [`lookup`]: the three sides of a table
-//! - [`sqlite`], [`postgres`], [`mysql`]: the stores
+//! - [`sqlite`], [`postgres`], [`mysql`], [`duckdb`]: the stores
 
 mod connector;
 pub mod driver;
+mod duckdb;
 mod lookup;
 mod mysql;
 pub mod options;

@@ -1,7 +1,7 @@
 //! Where a database is: the option 'url', with user and password, which are never shown.
 //!
 //! `jdbc:sqlite:/data/events.db`, `jdbc:postgresql://host:5432/database?ssl-mode=require`,
-//! `jdbc:mysql://…`, `jdbc:mariadb://…`; `jdbc:` may be left out. Names and values may be
+//! `jdbc:mysql://…`, `jdbc:mariadb://…`, `jdbc:duckdb:/data/events.duckdb`; `jdbc:` may be left out. Names and values may be
 //! percent-encoded. What parameters mean is the drivers' business, all but TLS.
 
 use std::fmt;
@@ -40,6 +40,8 @@ pub enum Scheme {
     MySql,
     /// MariaDB.
     MariaDb,
+    /// A file of DuckDB.
+    DuckDb,
 }
 
 /// How far TLS goes: the parameter `ssl-mode` (`sslmode` and `sslMode` are the same).
@@ -60,11 +62,11 @@ pub enum SslMode {
 pub struct Url {
     /// Which database.
     pub scheme: Scheme,
-    /// The host; empty for SQLite. An IPv6 address without its brackets.
+    /// The host; empty for files. An IPv6 address without its brackets.
     pub host: String,
     /// The port, if one is given.
     pub port: Option<u16>,
-    /// The name of the database; for SQLite the path of the file. May be empty.
+    /// The name of the database, or the path of the file. May be empty.
     pub database: String,
     /// The user: of the option 'username', else of the URL.
     pub user: Option<String>,
@@ -83,20 +85,23 @@ impl Url {
         let text = text.trim();
         let text = strip(text, "jdbc:").unwrap_or(text);
         let Some((scheme, rest)) = text.split_once(':') else {
-            return Err("expected sqlite:PATH, postgresql://…, mysql://… or mariadb://…, with or without jdbc: before it".into());
+            return Err(
+                "expected sqlite:PATH, postgresql://…, mysql://…, mariadb://… or duckdb:PATH, with or without jdbc: before it".into()
+            );
         };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "sqlite" => Scheme::Sqlite,
             "postgresql" | "postgres" => Scheme::Postgres,
             "mysql" => Scheme::MySql,
             "mariadb" => Scheme::MariaDb,
+            "duckdb" => Scheme::DuckDb,
             _ => {
                 // What stands there may be anything, a password too.
-                return Err("there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb".into());
+                return Err("there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb, duckdb".into());
             }
         };
-        if scheme == Scheme::Sqlite {
-            return Self::sqlite(rest);
+        if matches!(scheme, Scheme::Sqlite | Scheme::DuckDb) {
+            return Self::file(scheme, rest);
         }
         let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
         let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
@@ -117,22 +122,15 @@ impl Url {
         Ok(url)
     }
 
-    fn sqlite(rest: &str) -> Result<Self, String> {
+    fn file(scheme: Scheme, rest: &str) -> Result<Self, String> {
         let (path, query) = rest.split_once('?').map_or((rest, ""), |(path, query)| (path, query));
         // sqlite:///data/x.db and sqlite:/data/x.db are the same file.
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path == ":memory:" {
-            return Err("expected the path of a file behind sqlite: (a database in memory would be gone with its connection)".into());
+            return Err("expected the path of a file (a database in memory would be gone with its connection)".into());
         }
-        let mut url = Url {
-            scheme: Scheme::Sqlite,
-            host: String::new(),
-            port: None,
-            database: path.to_string(),
-            user: None,
-            password: None,
-            parameters: Vec::new(),
-        };
+        let mut url =
+            Url { scheme, host: String::new(), port: None, database: path.to_string(), user: None, password: None, parameters: Vec::new() };
         url.take_parameters(query)?;
         Ok(url)
     }
@@ -184,6 +182,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.scheme {
             Scheme::Sqlite => return write!(f, "sqlite:{}", self.database),
+            Scheme::DuckDb => return write!(f, "duckdb:{}", self.database),
             Scheme::Postgres => "postgresql",
             Scheme::MySql => "mysql",
             Scheme::MariaDb => "mariadb",
@@ -262,6 +261,7 @@ mod tests {
         check("jdbc:sqlite:/data/x.db", "sqlite:/data/x.db", None, None);
         check("sqlite:x.db", "sqlite:x.db", None, None);
         check("sqlite:///data/x.db?mode=ro", "sqlite:/data/x.db", None, None);
+        check("jdbc:duckdb:/data/x.duckdb?threads=2", "duckdb:/data/x.duckdb", None, None);
         check("jdbc:postgresql://db/events", "postgresql://db/events", None, None);
         check("postgres://u:p%40ss@db:5433/events?ssl-mode=require", "postgresql://db:5433/events", Some("u"), Some("p@ss"));
         check("JDBC:mysql://[::1]:3306/a%20b?user=u&password=hidden", "mysql://[::1]:3306/a b", Some("u"), Some("hidden"));
@@ -289,6 +289,7 @@ mod tests {
             "postgresql://u:hidden@a,b/d",
             "sqlite:",
             "sqlite::memory:",
+            "duckdb::memory:",
         ] {
             let error = Url::parse(text).unwrap_err();
             assert!(!error.contains("hidden"), "{text}: {error}");

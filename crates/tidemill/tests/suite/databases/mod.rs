@@ -2,12 +2,14 @@
 //!
 //! - [`examples`]: the jobs of `examples/databases`, over each of them
 //! - [`sqlite`]: in files, without a server
+//! - [`duckdb`]: the same, with a library that npm has
 //! - [`postgres`], [`mysql`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`
 //!   root has them installed first.
 //!
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
+mod duckdb;
 mod examples;
 mod mysql;
 mod postgres;
