@@ -3,7 +3,7 @@
 //! A [`Driver`] is made of a URL and opens [`Connection`]s; the [`Dialect`] writes what differs in SQL.
 //! Everything is blocking: whoever calls has a thread for it. What does not live here: batches,
 //! transactions' marks, retries and threads (`sink`, `source`, `lookup`), and the stores themselves
-//! (`sqlite`, `postgres`, `mysql`, `duckdb`).
+//! (`sqlite`, `postgres`, `mysql`, `duckdb`, `sqlserver`).
 
 use std::fmt;
 use std::time::Duration;
@@ -67,6 +67,19 @@ pub trait Dialect: Send + Sync {
         ""
     }
 
+    /// `CREATE TABLE` for a table that may be there already; `name` is quoted, `columns` what stands in brackets.
+    fn create_table(&self, name: &str, columns: &str) -> String {
+        format!("CREATE TABLE IF NOT EXISTS {name} ({columns}){}", self.table_suffix())
+    }
+
+    /// The condition that a row comes behind another in the order of `columns`, quoted; `values` are the other's.
+    fn behind(&self, columns: &[String], values: &[String]) -> String {
+        match (columns, values) {
+            ([column], [value]) => format!("{column} > {value}"),
+            _ => format!("({}) > ({})", columns.join(", "), values.join(", ")),
+        }
+    }
+
     /// A statement that lets the open transaction wait for locks no longer than `limit`; `None` where waiting has
     /// an end by itself. A transaction that stays open between checkpoints must not wait for another such one.
     fn limit_lock_waits(&self, _limit: Duration) -> Option<String> {
@@ -77,6 +90,11 @@ pub trait Dialect: Send + Sync {
     /// transaction ends; empty where a transaction is alone anyway.
     fn lock_rows(&self) -> &'static str {
         " FOR UPDATE"
+    }
+
+    /// The same where it is said behind the table's name.
+    fn lock_hint(&self) -> &'static str {
+        ""
     }
 
     /// The placeholder of parameter `number`, from 1: `?` or `$1`.
@@ -149,6 +167,31 @@ pub trait Connection: Send {
     /// # Errors
     /// Of the store.
     fn rollback(&mut self) -> Result<(), DbError>;
+
+    /// Marks the place in the open transaction that [`Connection::roll_back_to_savepoint`] goes back to; there is
+    /// one at a time.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn savepoint(&mut self) -> Result<(), DbError> {
+        self.execute("SAVEPOINT tidemill").map(drop)
+    }
+
+    /// Undoes what the open transaction has done since the savepoint.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn roll_back_to_savepoint(&mut self) -> Result<(), DbError> {
+        self.execute("ROLLBACK TO SAVEPOINT tidemill").map(drop)
+    }
+
+    /// Forgets the savepoint.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn release_savepoint(&mut self) -> Result<(), DbError> {
+        self.execute("RELEASE SAVEPOINT tidemill").map(drop)
+    }
 
     /// Inserts all rows by the store's fastest way, inside the open transaction. The batch has the columns of
     /// the target in their order.

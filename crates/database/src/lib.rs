@@ -9,7 +9,7 @@
 //! - [`driver`]: what a store must be able to do; [`types`]: columns of tables and of statements
 //! - [`session`]: a connection that is made again, transactions that are tried again
 //! - [`sink`], [`source`], [`lookup`]: the three sides of a table
-//! - [`sqlite`], [`postgres`], [`mysql`], [`duckdb`]: the stores
+//! - [`sqlite`], [`postgres`], [`mysql`], [`duckdb`], `sqlserver` (a feature): the stores
 
 mod connector;
 pub mod driver;
@@ -22,6 +22,8 @@ mod session;
 mod sink;
 mod source;
 mod sqlite;
+#[cfg(feature = "sqlserver")]
+mod sqlserver;
 mod types;
 pub mod url;
 

@@ -26,7 +26,7 @@ pub fn create_table(dialect: &dyn Dialect, target: &Target) -> Result<String, Db
     if !target.key.is_empty() {
         items.push(format!("PRIMARY KEY ({})", list(dialect, target.key_names())));
     }
-    Ok(format!("CREATE TABLE IF NOT EXISTS {} ({}){}", dialect.quote(&target.table), items.join(", "), dialect.table_suffix()))
+    Ok(dialect.create_table(&dialect.quote(&target.table), &items.join(", ")))
 }
 
 /// Names of columns, quoted, with commas between them.

@@ -2,7 +2,8 @@
 //!
 //! `jdbc:sqlite:/data/events.db`, `jdbc:postgresql://host:5432/database?ssl-mode=require`,
 //! `jdbc:mysql://…`, `jdbc:mariadb://…`, `jdbc:duckdb:/data/events.duckdb`; `jdbc:` may be left out. Names and values may be
-//! percent-encoded. What parameters mean is the drivers' business, all but TLS.
+//! percent-encoded. SQL Server has a form of its own, `jdbc:sqlserver://host:1433;databaseName=events;…`.
+//! What parameters mean is the drivers' business, all but TLS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub enum Scheme {
     MariaDb,
     /// A file of DuckDB.
     DuckDb,
+    /// Microsoft SQL Server, and what speaks its protocol.
+    SqlServer,
 }
 
 /// How far TLS goes: the parameter `ssl-mode` (`sslmode` and `sslMode` are the same).
@@ -86,7 +89,8 @@ impl Url {
         let text = strip(text, "jdbc:").unwrap_or(text);
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(
-                "expected sqlite:PATH, postgresql://…, mysql://…, mariadb://… or duckdb:PATH, with or without jdbc: before it".into()
+                "expected sqlite:PATH, postgresql://…, mysql://…, mariadb://…, duckdb:PATH or sqlserver://…, with or without jdbc: before it"
+                    .into(),
             );
         };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
@@ -95,13 +99,18 @@ impl Url {
             "mysql" => Scheme::MySql,
             "mariadb" => Scheme::MariaDb,
             "duckdb" => Scheme::DuckDb,
+            "sqlserver" => Scheme::SqlServer,
             _ => {
                 // What stands there may be anything, a password too.
-                return Err("there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb, duckdb".into());
+                return Err(
+                    "there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb, duckdb, sqlserver".into(),
+                );
             }
         };
-        if matches!(scheme, Scheme::Sqlite | Scheme::DuckDb) {
-            return Self::file(scheme, rest);
+        match scheme {
+            Scheme::Sqlite | Scheme::DuckDb => return Self::file(scheme, rest),
+            Scheme::SqlServer => return Self::sql_server(rest),
+            _ => {}
         }
         let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
         let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
@@ -132,6 +141,49 @@ impl Url {
         let mut url =
             Url { scheme, host: String::new(), port: None, database: path.to_string(), user: None, password: None, parameters: Vec::new() };
         url.take_parameters(query)?;
+        Ok(url)
+    }
+
+    /// `//host:port;name=value;…`, as the vendor's own driver has it; a value in braces may hold semicolons.
+    fn sql_server(rest: &str) -> Result<Self, String> {
+        let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
+        let (address, properties) = rest.split_once(';').unwrap_or((rest, ""));
+        let mut url = Url {
+            scheme: Scheme::SqlServer,
+            host: String::new(),
+            port: None,
+            database: String::new(),
+            user: None,
+            password: None,
+            parameters: Vec::new(),
+        };
+        let (mut server, mut port) = (address.to_string(), None);
+        let mut rest = properties;
+        loop {
+            rest = rest.trim_start_matches([';', ' ']);
+            if rest.is_empty() {
+                break;
+            }
+            let (name, behind) = rest.split_once('=').ok_or("a property behind ';' has no '='; write name=value")?;
+            let (value, behind) = property_value(behind)?;
+            rest = behind;
+            let name = name.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "databasename" | "database" => url.database = value,
+                "user" | "username" => url.user = Some(value),
+                "password" => url.password = Some(Secret(value)),
+                "servername" | "server" if address.is_empty() => server = value,
+                "portnumber" | "port" => port = Some(value),
+                _ => url.parameters.push((name.to_string(), value)),
+            }
+        }
+        if server.contains('\\') || url.parameter("instance-name").is_some() {
+            return Err("a named instance is reached by its port; write sqlserver://host:port".into());
+        }
+        if let Some(port) = port.filter(|_| !server.contains(':')) {
+            server = format!("{server}:{port}");
+        }
+        (url.host, url.port) = host_and_port(&server)?;
         Ok(url)
     }
 
@@ -186,13 +238,18 @@ impl fmt::Display for Url {
             Scheme::Postgres => "postgresql",
             Scheme::MySql => "mysql",
             Scheme::MariaDb => "mariadb",
+            Scheme::SqlServer => "sqlserver",
         };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         write!(f, "{scheme}://{host}")?;
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
-        write!(f, "/{}", self.database)
+        match self.scheme {
+            Scheme::SqlServer if self.database.is_empty() => Ok(()),
+            Scheme::SqlServer => write!(f, ";databaseName={}", self.database),
+            _ => write!(f, "/{}", self.database),
+        }
     }
 }
 
@@ -220,6 +277,26 @@ fn host_and_port(address: &str) -> Result<(String, Option<u16>), String> {
     }
     let port = port.map(|p| p.parse::<u16>().ok().filter(|p| *p > 0).ok_or("the port is no number from 1 to 65535")).transpose()?;
     Ok((host, port))
+}
+
+/// The value of a property and what stands behind it: up to a semicolon, or in braces, where `}}` is a brace.
+fn property_value(text: &str) -> Result<(String, &str), String> {
+    let Some(mut rest) = text.strip_prefix('{') else {
+        let (value, behind) = text.split_once(';').unwrap_or((text, ""));
+        return Ok((value.trim().to_string(), behind));
+    };
+    let mut value = String::new();
+    loop {
+        let (part, behind) = rest.split_once('}').ok_or("the '}' behind a value in braces is missing")?;
+        value.push_str(part);
+        match behind.strip_prefix('}') {
+            Some(more) => {
+                value.push('}');
+                rest = more;
+            }
+            None => return Ok((value, behind)),
+        }
+    }
 }
 
 /// Resolves percent signs.
@@ -266,6 +343,15 @@ mod tests {
         check("postgres://u:p%40ss@db:5433/events?ssl-mode=require", "postgresql://db:5433/events", Some("u"), Some("p@ss"));
         check("JDBC:mysql://[::1]:3306/a%20b?user=u&password=hidden", "mysql://[::1]:3306/a b", Some("u"), Some("hidden"));
         check("jdbc:mariadb://u@h", "mariadb://h/", Some("u"), None);
+        check("jdbc:sqlserver://h:1433;databaseName=d;user=u", "sqlserver://h:1433;databaseName=d", Some("u"), None);
+        check("sqlserver://h;user=u;password={a;b}}c}", "sqlserver://h", Some("u"), Some("a;b}c"));
+        check("sqlserver://;serverName=h;portNumber=1;DATABASE=d", "sqlserver://h:1;databaseName=d", None, None);
+    }
+
+    #[test]
+    fn properties_become_parameters() {
+        let url = Url::parse("jdbc:sqlserver://h;encrypt=true; trustServerCertificate = true;").unwrap();
+        assert_eq!((url.parameter("encrypt"), url.parameter("trust-server-certificate")), (Some("true"), Some("true")));
     }
 
     #[test]
@@ -287,6 +373,10 @@ mod tests {
             "postgresql://u:hidden@h/d/hidden",
             "postgresql://u:hidden@h/d?sslmode=maybe",
             "postgresql://u:hidden@a,b/d",
+            "sqlserver://h\\hidden",
+            "sqlserver://h;password={hidden",
+            "sqlserver://h;hidden",
+            "sqlserver://;password=hidden",
             "sqlite:",
             "sqlite::memory:",
             "duckdb::memory:",

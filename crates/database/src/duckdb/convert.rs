@@ -154,7 +154,7 @@ mod tests {
     fn check(array: impl Array + 'static, expect: impl Array + 'static) {
         let array: ArrayRef = Arc::new(array);
         let expect: ArrayRef = Arc::new(expect);
-        assert_eq!(convert(&array, expect.data_type()).unwrap(), expect);
+        assert_eq!(convert(&array, expect.data_type()).unwrap().as_ref(), expect.as_ref());
     }
 
     #[track_caller]

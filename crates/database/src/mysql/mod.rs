@@ -19,7 +19,7 @@ mod error;
 mod load;
 mod lookup;
 mod merge;
-mod nested;
+pub(crate) mod nested;
 mod open;
 mod read;
 mod table;

@@ -38,7 +38,7 @@ pub(super) fn has_decimals(data_type: &DataType) -> bool {
 ///
 /// # Errors
 /// A type that JSON cannot express (a map whose keys are not text), with the column's name.
-pub(super) fn to_json(name: &str, array: &ArrayRef) -> Result<ArrayRef, DbError> {
+pub(crate) fn to_json(name: &str, array: &ArrayRef) -> Result<ArrayRef, DbError> {
     let named = |e: FormatError| DbError::fatal(format!("column '{name}': {e}"));
     let schema = schema(array.data_type());
     let mut encoder = options().and_then(|o| JsonEncoder::new(&o, &schema)).map_err(named)?;
@@ -62,7 +62,7 @@ pub(super) fn to_json(name: &str, array: &ArrayRef) -> Result<ArrayRef, DbError>
 ///
 /// # Errors
 /// [`Data`](crate::driver::DbErrorKind::Data) with the column's name and the text that is no such value.
-pub(super) fn from_json(name: &str, texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, DbError> {
+pub(crate) fn from_json(name: &str, texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, DbError> {
     let named = |e: FormatError| DbError::fatal(format!("column '{name}': {e}"));
     let schema = schema(data_type);
     let mut decoder = options().and_then(|o| JsonDecoder::new(&o, &schema, &[0])).map_err(named)?;

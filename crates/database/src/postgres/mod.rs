@@ -21,7 +21,7 @@ mod prepare;
 mod table;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(crate) mod tls;
 mod types;
 mod wire;
 

@@ -38,7 +38,10 @@ pub(super) fn connector(verify: bool, authorities: Option<&Path>) -> Result<Make
 }
 
 /// The certificates that are trusted.
-fn roots(file: Option<&Path>) -> Result<RootCertStore, DbError> {
+///
+/// # Errors
+/// There are none.
+pub(crate) fn roots(file: Option<&Path>) -> Result<RootCertStore, DbError> {
     let system = || std::env::var_os("SSL_CERT_FILE").map(PathBuf::from).into_iter().chain(SYSTEM_CERTIFICATES.iter().map(PathBuf::from));
     let path = match file {
         Some(file) => file.to_path_buf(),

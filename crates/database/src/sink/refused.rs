@@ -55,11 +55,11 @@ impl Operation {
         let mut parts = vec![(0, rows.num_rows())];
         while let Some((from, length)) = parts.pop() {
             let part = rows.slice(from, length);
-            connection.execute("SAVEPOINT tidemill")?;
+            connection.savepoint()?;
             match self.run(connection, target, &part) {
                 Ok(()) => {}
                 Err(e) if e.kind == DbErrorKind::Data => {
-                    connection.execute("ROLLBACK TO SAVEPOINT tidemill")?;
+                    connection.roll_back_to_savepoint()?;
                     if length == 1 {
                         refusals.refuse(&part, &e)?;
                     } else {
@@ -70,7 +70,7 @@ impl Operation {
                 }
                 Err(e) => return Err(e),
             }
-            connection.execute("RELEASE SAVEPOINT tidemill")?;
+            connection.release_savepoint()?;
         }
         Ok(())
     }

@@ -213,9 +213,10 @@ fn load(session: &mut Session, shared: &Shared, path: &Path, epoch: &Epoch) -> R
 fn marked(connection: &mut dyn Connection, dialect: &dyn Dialect, epoch: &Epoch) -> Result<Option<u64>, DbError> {
     let quoted = |name| dialect.quote_column(name);
     let sql = format!(
-        "SELECT {} FROM {} WHERE {} = {} AND {} = {}{}",
+        "SELECT {} FROM {}{} WHERE {} = {} AND {} = {}{}",
         quoted("epoch"),
         dialect.quote(MARKS),
+        dialect.lock_hint(),
         quoted("sink"),
         dialect.placeholder(1),
         quoted("shard"),

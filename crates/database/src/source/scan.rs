@@ -204,13 +204,12 @@ impl Scan {
         match &self.order {
             Order::None => skip = cursor.rows,
             Order::Key(columns) => {
-                let names = columns.iter().map(|i| quote(*i)).collect::<Vec<_>>().join(", ");
+                let names: Vec<String> = columns.iter().map(|i| quote(*i)).collect();
                 if let Some(after) = &cursor.after {
-                    let values = after.columns().iter().map(|value| add(value.clone())).collect::<Vec<_>>().join(", ");
-                    let one = columns.len() == 1;
-                    conditions.push(if one { format!("{names} > {values}") } else { format!("({names}) > ({values})") });
+                    let values: Vec<String> = after.columns().iter().map(|value| add(value.clone())).collect();
+                    conditions.push(self.dialect.behind(&names, &values));
                 }
-                order = format!(" ORDER BY {names}");
+                order = format!(" ORDER BY {}", names.join(", "));
             }
             Order::Growing(column) => {
                 let name = quote(*column);

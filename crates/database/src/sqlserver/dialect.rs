@@ -1,0 +1,173 @@
+//! SQL as SQL Server wants it: names, the types of `CREATE TABLE`, locks.
+
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, Field, TimeUnit};
+use tidemill_format::types::{plain_type, type_name};
+
+use crate::driver::{DbError, Dialect};
+
+/// The dialect of SQL Server.
+pub(super) struct SqlServerDialect;
+
+/// The length of a column of text or bytes in a key, characters or bytes: the key of a clustered index holds 900
+/// bytes.
+const KEY_LENGTH: usize = 255;
+
+impl Dialect for SqlServerDialect {
+    fn quote(&self, name: &str) -> String {
+        name.split('.').map(quoted).collect::<Vec<_>>().join(".")
+    }
+
+    fn quote_column(&self, name: &str) -> String {
+        quoted(name)
+    }
+
+    fn column_type(&self, field: &Field, key: bool) -> Result<String, DbError> {
+        let digits = |unit: TimeUnit| match unit {
+            TimeUnit::Second => 0,
+            TimeUnit::Millisecond => 3,
+            TimeUnit::Microsecond => 6,
+            // There are no nanoseconds; a value that has some is refused when it is written.
+            TimeUnit::Nanosecond => 7,
+        };
+        Ok(match plain_type(field.data_type()) {
+            DataType::Boolean => "BIT".to_string(),
+            // TINYINT has no sign there.
+            DataType::Int8 | DataType::Int16 => "SMALLINT".into(),
+            DataType::Int32 => "INT".into(),
+            DataType::Int64 => "BIGINT".into(),
+            DataType::Float32 => "REAL".into(),
+            DataType::Float64 => "FLOAT".into(),
+            DataType::Decimal128(precision, scale) => format!("DECIMAL({precision},{})", scale.max(0)),
+            // Keys are equal where their code units are: not those that differ in case.
+            DataType::Utf8 if key => format!("NVARCHAR({KEY_LENGTH}) COLLATE Latin1_General_100_BIN2"),
+            DataType::Utf8 => "NVARCHAR(MAX)".into(),
+            DataType::Binary if key => format!("VARBINARY({KEY_LENGTH})"),
+            DataType::Binary => "VARBINARY(MAX)".into(),
+            DataType::Date32 => "DATE".into(),
+            DataType::Time32(_) => "TIME(3)".into(),
+            DataType::Timestamp(unit, None) => format!("DATETIME2({})", digits(unit)),
+            DataType::Timestamp(unit, Some(_)) => format!("DATETIMEOFFSET({})", digits(unit)),
+            // Text keeps what was written.
+            DataType::List(_) | DataType::Struct(_) | DataType::Map(..) if !key => "NVARCHAR(MAX)".into(),
+            other => {
+                let what = if key { "a primary key cannot be of" } else { "there is no column type for" };
+                return Err(DbError::fatal(format!("column '{}': in SQL Server {what} {}", field.name(), type_name(&other))));
+            }
+        })
+    }
+
+    fn literal(&self, text: &str, number: bool) -> String {
+        if number { text.to_string() } else { literal(text) }
+    }
+
+    fn create_table(&self, name: &str, columns: &str) -> String {
+        format!("IF OBJECT_ID({}) IS NULL CREATE TABLE {name} ({columns})", literal(name))
+    }
+
+    fn behind(&self, columns: &[String], values: &[String]) -> String {
+        // (a, b) > (1, 2), which is not known there: a > 1 OR (a = 1 AND (b > 2)). What all rows behind have in
+        // common stands in front, so that an index over the columns is begun in its middle.
+        let mut condition = String::new();
+        for (column, value) in columns.iter().zip(values).rev() {
+            condition = match condition.is_empty() {
+                true => format!("{column} > {value}"),
+                false => format!("{column} > {value} OR ({column} = {value} AND ({condition}))"),
+            };
+        }
+        match (columns, values) {
+            ([_], _) => condition,
+            ([first, ..], [value, ..]) => format!("{first} >= {value} AND ({condition})"),
+            _ => condition,
+        }
+    }
+
+    fn limit_lock_waits(&self, limit: Duration) -> Option<String> {
+        // Of the session; the next transaction sets it back.
+        Some(format!("SET LOCK_TIMEOUT {}", limit.as_millis().max(1)))
+    }
+
+    fn lock_rows(&self) -> &'static str {
+        ""
+    }
+
+    fn lock_hint(&self) -> &'static str {
+        " WITH (UPDLOCK, ROWLOCK)"
+    }
+
+    fn placeholder(&self, number: usize) -> String {
+        format!("@P{number}")
+    }
+}
+
+/// One name in brackets; a dot in it stays a dot.
+pub(super) fn quoted(name: &str) -> String {
+    format!("[{}]", name.replace(']', "]]"))
+}
+
+/// Names in brackets with commas between them, each behind `prefix` (`s.`).
+pub(super) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>, prefix: &str) -> String {
+    names.into_iter().map(|name| format!("{prefix}{}", quoted(name))).collect::<Vec<_>>().join(", ")
+}
+
+/// Text as a literal.
+fn literal(text: &str) -> String {
+    format!("N'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_literals_are_quoted() {
+        assert_eq!(SqlServerDialect.quote("dbo.or]ders"), "[dbo].[or]]ders]");
+        assert_eq!(SqlServerDialect.quote_column("a.b"), "[a.b]");
+        assert_eq!(quoted_list(["a", "b"], "s."), "s.[a], s.[b]");
+        assert_eq!(SqlServerDialect.literal("it's", false), "N'it''s'");
+        assert_eq!(SqlServerDialect.literal("-5", true), "-5");
+    }
+
+    #[test]
+    fn columns_have_types() {
+        #[track_caller]
+        fn check(data_type: DataType, key: bool, expect: &str) {
+            assert_eq!(SqlServerDialect.column_type(&Field::new("c", data_type, true), key).unwrap(), expect);
+        }
+        check(DataType::Int8, false, "SMALLINT");
+        check(DataType::Decimal128(38, 38), false, "DECIMAL(38,38)");
+        check(DataType::UInt64, false, "DECIMAL(20,0)");
+        check(DataType::Utf8, true, "NVARCHAR(255) COLLATE Latin1_General_100_BIN2");
+        check(DataType::Utf8, false, "NVARCHAR(MAX)");
+        check(DataType::Timestamp(TimeUnit::Nanosecond, None), false, "DATETIME2(7)");
+        check(DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())), false, "DATETIMEOFFSET(3)");
+        let nested = DataType::new_list(DataType::Int32, true);
+        check(nested.clone(), false, "NVARCHAR(MAX)");
+        let error = SqlServerDialect.column_type(&Field::new("c", nested, true), true).unwrap_err();
+        assert!(error.message.contains("'c'") && error.message.contains("ARRAY<INT>"), "{}", error.message);
+    }
+
+    #[test]
+    fn tables_are_created_if_they_are_missing() {
+        let sql = crate::types::create_table(&SqlServerDialect, &crate::types::marks()).unwrap();
+        assert_eq!(
+            sql,
+            "IF OBJECT_ID(N'[tidemill_checkpoints]') IS NULL CREATE TABLE [tidemill_checkpoints] \
+             ([sink] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, [shard] INT NOT NULL, [epoch] BIGINT NOT NULL, \
+             PRIMARY KEY ([sink], [shard]))"
+        );
+    }
+
+    #[test]
+    fn rows_behind_others() {
+        #[track_caller]
+        fn check(columns: &[&str], values: &[&str], expect: &str) {
+            let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
+            assert_eq!(SqlServerDialect.behind(&owned(columns), &owned(values)), expect);
+        }
+        check(&["a"], &["@P1"], "a > @P1");
+        check(&["a", "b"], &["1", "2"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2)))");
+        check(&["a", "b", "c"], &["1", "2", "3"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2 OR (b = 2 AND (c > 3)))))");
+    }
+}
