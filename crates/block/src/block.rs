@@ -190,7 +190,16 @@ impl Block {
         })
     }
 
-    /// One block with the rows of all of `blocks`, in order. The arrival is the earliest.
+    /// Whether `next` is the part behind this one of the same batch.
+    fn precedes(&self, next: &Block) -> bool {
+        match (&self.origin, &next.origin) {
+            (Some(x), Some(y)) => Arc::ptr_eq(&x.batch, &y.batch) && x.offset + self.rows() == y.offset,
+            _ => false,
+        }
+    }
+
+    /// One block with the rows of all of `blocks`, in order. The arrival is the earliest. Parts that follow each other
+    /// become a larger part.
     pub fn concat(schema: &SchemaRef, blocks: &[Block]) -> Result<Self, ArrowError> {
         if let [one] = blocks {
             return Ok(one.clone());
@@ -206,7 +215,8 @@ impl Block {
             .then(|| blocks.iter().flat_map(|b| (0..b.rows()).map(|r| b.row_watermark(r))).collect::<Vec<_>>().into());
         let arrival_ns = blocks.iter().map(|b| b.arrival_ns).min().unwrap_or(0);
         let partition = blocks.first().and_then(|b| b.partition).filter(|p| blocks.iter().all(|b| b.partition == Some(*p)));
-        Ok(Block { batch, kinds, arrival_ns, row_watermarks, origin: None, partition })
+        let origin = blocks.first().and_then(|b| b.origin.clone()).filter(|_| blocks.windows(2).all(|pair| pair[0].precedes(&pair[1])));
+        Ok(Block { batch, kinds, arrival_ns, row_watermarks, origin, partition })
     }
 
     /// The columns of all of `blocks`, in order. Parts of one batch that follow each other are not
@@ -215,12 +225,8 @@ impl Block {
     /// # Errors
     /// Columns of different types.
     pub fn concat_columns(schema: &SchemaRef, blocks: &[Block]) -> Result<RecordBatch, ArrowError> {
-        let follows = |a: &Block, b: &Block| match (&a.origin, &b.origin) {
-            (Some(x), Some(y)) => Arc::ptr_eq(&x.batch, &y.batch) && x.offset + a.rows() == y.offset,
-            _ => false,
-        };
         let mut runs: Vec<RecordBatch> = Vec::new();
-        for run in blocks.chunk_by(follows) {
+        for run in blocks.chunk_by(Block::precedes) {
             runs.push(match (run, &run[0].origin) {
                 ([one], _) => one.batch.clone(),
                 (_, Some(origin)) => origin.batch.slice(origin.offset, run.iter().map(Block::rows).sum()),
@@ -280,5 +286,18 @@ mod tests {
         check(&[(2, 1), (4, 1)], &[2, 4], false);
         check(&[(4, 1), (3, 1)], &[4, 3], false);
         check(&[(0, 2), (2, 2), (8, 1), (9, 1)], &[0, 1, 2, 3, 8, 9], false);
+    }
+
+    #[test]
+    fn what_was_put_together_is_a_part() {
+        let block = whole();
+        let batch = Arc::new(block.batch.clone());
+        let concat = |blocks: &[Block]| Block::concat(&block.schema(), blocks).unwrap();
+        let first = concat(&[block.part(&batch, 2, 1), block.part(&batch, 3, 2)]);
+        assert_eq!(first.origin().map(|(_, offset)| offset), Some(2));
+        let all = concat(&[first, block.part(&batch, 5, 1)]);
+        assert_eq!(all.origin().map(|(whole, offset)| (Arc::ptr_eq(whole, &batch), offset)), Some((true, 2)));
+        assert_eq!(all.column(0).as_primitive::<Int64Type>().values().as_ref(), [2, 3, 4, 5]);
+        assert!(concat(&[all, block.part(&batch, 7, 1)]).origin().is_none(), "a row is missing between");
     }
 }

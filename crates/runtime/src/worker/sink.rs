@@ -25,6 +25,10 @@ use crate::worker::mailbox::Mailbox;
 
 /// Rows gathered before a writer is called.
 const GATHER_ROWS: usize = 1024;
+/// Blocks of so few rows are put together when so many have come that arrived together: gathered one by one they would be
+/// spread over the memory, out of the caches when the writer puts them together, and freed by another thread than made them.
+const SMALL_ROWS: usize = 16;
+const SMALL_BLOCKS: usize = 64;
 /// Blocks gathered, whose latencies are noted together, when the writer takes single ones.
 const LATENCY_BLOCKS: usize = 64;
 /// Rows that may wait for a writer's thread with blocks of a fixed size: whoever fixes it wants no row to
@@ -42,6 +46,8 @@ pub(super) struct SinkTask {
     gathers: bool,
     gathered: Vec<Block>,
     gathered_rows: usize,
+    /// How many of the last blocks gathered are small and arrived together.
+    small: usize,
     dirty: bool,
     writer: Place,
 }
@@ -109,7 +115,7 @@ impl SinkTask {
         };
         let rows_max = if block_size == BlockSize::Auto { ROWS_WAITING_AUTO } else { ROWS_WAITING };
         let writer = if spec.sink.own_thread() { Place::Thread(WriterThread::start(writer, rows_max)?) } else { Place::Here(writer) };
-        Ok(SinkTask { gathers: spec.sink.gathers(), gathered: Vec::new(), gathered_rows: 0, dirty: false, writer })
+        Ok(SinkTask { gathers: spec.sink.gathers(), gathered: Vec::new(), gathered_rows: 0, small: 0, dirty: false, writer })
     }
 
     pub fn write(&mut self, block: Block) -> Result<(), JobError> {
@@ -118,8 +124,28 @@ impl SinkTask {
             return self.write_single(block);
         }
         self.gathered_rows += block.rows();
-        self.gathered.push(block);
+        self.gather(block)?;
         if self.gathered_rows >= GATHER_ROWS { self.hand_on() } else { Ok(()) }
+    }
+
+    fn gather(&mut self, block: Block) -> Result<(), JobError> {
+        let together = self.gathered.last().is_some_and(|last| last.arrival_ns == block.arrival_ns);
+        self.small = match block.rows() {
+            0..=SMALL_ROWS if together => self.small + 1,
+            0..=SMALL_ROWS => 1,
+            _ => 0,
+        };
+        self.gathered.push(block);
+        if self.small == SMALL_BLOCKS {
+            let small = self.gathered.len() - SMALL_BLOCKS;
+            let blocks = &self.gathered[small..];
+            let mut all = Block::concat(&blocks[0].schema(), blocks).map_err(JobError::failed)?;
+            all.arrival_ns = blocks[0].arrival_ns;
+            self.gathered.truncate(small);
+            self.gathered.push(all);
+            self.small = 0;
+        }
+        Ok(())
     }
 
     /// For writers that want no more than to see the blocks: only the clock is read for many.
@@ -141,6 +167,7 @@ impl SinkTask {
             return Ok(());
         }
         let rows = std::mem::take(&mut self.gathered_rows);
+        self.small = 0;
         match &mut self.writer {
             Place::Here(writer) if !self.gathers => writer.record_latencies(&self.gathered),
             Place::Here(writer) => writer.write_all(&self.gathered)?,
