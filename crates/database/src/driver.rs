@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 
 /// A kind of database, with what is needed to reach one.
@@ -78,6 +78,24 @@ pub trait Dialect: Send + Sync {
             ([column], [value]) => format!("{column} > {value}"),
             _ => format!("({}) > ({})", columns.join(", "), values.join(", ")),
         }
+    }
+
+    /// A value of a column, one row, as the parameter that this column of other rows is compared with, and the type that the
+    /// parameter is cast to, if any: so that the comparison is one by the column's own type, as `ORDER BY` is.
+    ///
+    /// # Errors
+    /// A value that cannot be such a parameter.
+    fn position(&self, value: ArrayRef) -> Result<(ArrayRef, Option<&'static str>), DbError> {
+        Ok((value, None))
+    }
+
+    /// Two values of a column, one row each, between which a part of its table lies, both included: the parameters that the column is
+    /// compared with, by `>=` and by the operator between them.
+    ///
+    /// # Errors
+    /// Values that cannot be such parameters.
+    fn range(&self, lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
+        Ok((lower, "<=", upper))
     }
 
     /// A statement that lets the open transaction wait for locks no longer than `limit`; `None` where waiting has

@@ -135,7 +135,7 @@ impl Url {
         let (path, query) = rest.split_once('?').map_or((rest, ""), |(path, query)| (path, query));
         // sqlite:///data/x.db and sqlite:/data/x.db are the same file.
         let path = path.strip_prefix("//").unwrap_or(path);
-        if path.is_empty() || path == ":memory:" {
+        if path.is_empty() || path == ":memory:" || (scheme == Scheme::DuckDb && path.starts_with(":memory:")) {
             return Err("expected the path of a file (a database in memory would be gone with its connection)".into());
         }
         let mut url =
@@ -179,6 +179,10 @@ impl Url {
         }
         if server.contains('\\') || url.parameter("instance-name").is_some() {
             return Err("a named instance is reached by its port; write sqlserver://host:port".into());
+        }
+        if server.contains(['/', '?', '@', '&', '=']) {
+            // What stands there may be a password.
+            return Err("the host is written sqlserver://host:port, and all else behind it: ;databaseName=…;user=…;password=…".into());
         }
         if let Some(port) = port.filter(|_| !server.contains(':')) {
             server = format!("{server}:{port}");
@@ -374,12 +378,16 @@ mod tests {
             "postgresql://u:hidden@h/d?sslmode=maybe",
             "postgresql://u:hidden@a,b/d",
             "sqlserver://h\\hidden",
+            "sqlserver://u:hidden@h",
+            "sqlserver://hidden@h;databaseName=d",
+            "sqlserver://h/d?user=u&password=hidden",
             "sqlserver://h;password={hidden",
             "sqlserver://h;hidden",
             "sqlserver://;password=hidden",
             "sqlite:",
             "sqlite::memory:",
             "duckdb::memory:",
+            "duckdb::memory:name",
         ] {
             let error = Url::parse(text).unwrap_err();
             assert!(!error.contains("hidden"), "{text}: {error}");

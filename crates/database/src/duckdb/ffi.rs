@@ -91,7 +91,10 @@ impl Database {
             }
             let wrong = texts.iter().position(|(name, value)| (api.duckdb_set_config)(config, name.as_ptr(), value.as_ptr()) != 0);
             let opened = match wrong {
-                Some(index) => Err(Failure::ours(format!("the parameter '{}' is not one of DuckDB's", parameters[index].0))),
+                Some(index) => {
+                    let name = &parameters[index].0;
+                    Err(Failure::ours(format!("the parameter '{name}' is not one of DuckDB's, or does not take its value")))
+                }
                 None if (api.duckdb_open_ext)(path.as_ptr(), &mut raw, config, &mut error) != 0 => Err(Failure::ours(api.take_text(error))),
                 None => Ok(()),
             };
@@ -541,9 +544,11 @@ impl Drop for Appender<'_> {
             return;
         }
         // SAFETY: it was given by the library and is destroyed once. What it still has is dropped first, for destroying
-        // it would write that.
+        // it would write that; where the library is too old to drop it, it goes with the transaction, which has failed.
         unsafe {
-            (self.api.duckdb_appender_clear)(self.raw);
+            if let Some(clear) = self.api.duckdb_appender_clear {
+                clear(self.raw);
+            }
             (self.api.duckdb_appender_destroy)(&mut self.raw);
         }
     }

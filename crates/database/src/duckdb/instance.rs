@@ -68,6 +68,8 @@ pub fn connect(path: &str, parameters: &[(String, String)]) -> Result<(Session, 
     }
     let database = Database::open(library, path, parameters).map_err(failed)?;
     let session = database.connect().map_err(failed)?;
+    // Where a link had led to no file, there is one now, and that is the name it is found by.
+    let key = identity(path);
     files.insert(key.clone(), Open { database, parameters: parameters.to_vec(), users: 1 });
     Ok((session, User(key)))
 }

@@ -333,6 +333,20 @@ fn a_file_is_open_once() {
     assert_eq!(again.look_up(&target, &many, &wanted).unwrap().num_rows(), 0);
 }
 
+/// A link that led to no file yet was known by its own name, and the file by another: two instances over one file destroy it.
+#[test]
+fn a_file_behind_a_link_is_open_once() {
+    let Some((directory, _other)) = open() else { return };
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::os::unix::fs::symlink(path("file.duckdb"), path("link.duckdb")).unwrap();
+    let connect = |name: &str| DuckDriver { path: path(name), parameters: Vec::new() }.connect(Duration::ZERO).unwrap();
+    let mut first = connect("link.duckdb");
+    first.execute("CREATE TABLE t (id BIGINT)").unwrap();
+    let mut second = connect("file.duckdb");
+    second.execute("INSERT INTO t VALUES (1)").unwrap();
+    assert_eq!(number(first.as_mut(), "SELECT count(*) FROM t"), 1);
+}
+
 #[test]
 fn columns_have_types() {
     let check = |data_type: DataType, expect: &str| assert_eq!(column_type(&data_type).as_deref(), Some(expect));

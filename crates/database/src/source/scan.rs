@@ -196,9 +196,10 @@ impl Scan {
         let mut conditions = Vec::new();
         if let Some((field, part)) = &self.part {
             let column = self.dialect.quote_column(field.name());
-            let (lower, upper) = (add(bound(part.lower, field)?), add(bound(part.upper, field)?));
+            let (lower, to, upper) = self.dialect.range(bound(part.lower, field)?, bound(part.upper, field)?)?;
+            let (lower, upper) = (add(lower), add(upper));
             let or_null = if part.nulls { format!(" OR {column} IS NULL") } else { String::new() };
-            conditions.push(format!("({column} >= {lower} AND {column} <= {upper}{or_null})"));
+            conditions.push(format!("({column} >= {lower} AND {column} {to} {upper}{or_null})"));
         }
         let (mut order, mut skip) = (String::new(), 0);
         match &self.order {
@@ -206,7 +207,11 @@ impl Scan {
             Order::Key(columns) => {
                 let names: Vec<String> = columns.iter().map(|i| quote(*i)).collect();
                 if let Some(after) = &cursor.after {
-                    let values: Vec<String> = after.columns().iter().map(|value| add(value.clone())).collect();
+                    let mut values = Vec::with_capacity(names.len());
+                    for value in after.columns() {
+                        let (value, cast) = self.dialect.position(value.clone())?;
+                        values.push(cast_to(add(value), cast));
+                    }
                     conditions.push(self.dialect.behind(&names, &values));
                 }
                 order = format!(" ORDER BY {}", names.join(", "));
@@ -215,7 +220,8 @@ impl Scan {
                 let name = quote(*column);
                 conditions.push(format!("{name} IS NOT NULL"));
                 if let Some(after) = &cursor.after {
-                    conditions.push(format!("{name} >= {}", add(after.column(0).clone())));
+                    let (value, cast) = self.dialect.position(after.column(0).clone())?;
+                    conditions.push(format!("{name} >= {}", cast_to(add(value), cast)));
                     skip = cursor.rows;
                 }
                 order = format!(" ORDER BY {name}");
@@ -227,6 +233,14 @@ impl Scan {
         let sql = format!("SELECT {columns} FROM {}{condition}{order}", self.dialect.quote(&self.table));
         let parameters = if parameters.is_empty() { None } else { Some(RecordBatch::try_from_iter(parameters)?) };
         Ok((sql, parameters, skip))
+    }
+}
+
+/// A placeholder, cast if that is asked for.
+fn cast_to(placeholder: String, to: Option<&str>) -> String {
+    match to {
+        Some(to) => format!("CAST({placeholder} AS {to})"),
+        None => placeholder,
     }
 }
 

@@ -16,6 +16,9 @@ const BULK_LOAD: u8 = 0x07;
 /// Bytes of rows that are made before they go into packets.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Bytes of the token that ends a message, with its type: status, command, number of rows.
+const DONE_BYTES: usize = 13;
+
 /// Tokens of what is sent and answered ([MS-TDS] 2.2.7).
 mod token {
     pub const RETURN_STATUS: u8 = 0x79;
@@ -73,7 +76,23 @@ pub(super) fn load(wire: &mut Wire, columns: &[Sent<'_>], rows: usize, packet: u
     message.cut(true)?;
     message.wire.send()?;
     let answer = message.wire.message()?;
-    Answer::of(&answer).map_err(io::Error::other)
+    let found = Answer::of(&answer).map_err(io::Error::other)?;
+    if found.refusal.is_none() && !ends_well(&answer) {
+        // Behind what a trigger has selected, which is not read.
+        let why = "the server reports an error behind the result of a trigger; a trigger that selects nothing would let it be seen";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(found)
+}
+
+/// Whether the token that ends a message says that the statement was done ([MS-TDS] 2.2.7.6).
+fn ends_well(message: &[u8]) -> bool {
+    const ERROR: u16 = 0x2;
+    const SEVERE_ERROR: u16 = 0x100;
+    match message.last_chunk::<DONE_BYTES>() {
+        Some([token::DONE..=token::DONE_IN_PROC, low, high, ..]) => u16::from_le_bytes([*low, *high]) & (ERROR | SEVERE_ERROR) == 0,
+        _ => false,
+    }
 }
 
 /// The description of columns: all may be NULL, whatever the table says, since values with a length are the same for
@@ -201,6 +220,16 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a trigger selects ended the reading of the answer, and the error behind it was not seen.
+    #[test]
+    fn errors_behind_results_are_noticed() {
+        let ended = |status: u8| [&[token::COLUMNS, 1, 0, 7][..], &[token::DONE, status], &[0; 11]].concat();
+        assert_eq!(Answer::of(&ended(2)).unwrap(), Answer::default());
+        let judged = [0x00, 0x10, 0x02, 0x12].map(|status| ends_well(&ended(status)));
+        assert_eq!(judged, [true, true, false, false]);
+        assert!(!ends_well(&[]) && !ends_well(&[0; 20]));
+    }
 
     #[test]
     fn answers_are_understood() {

@@ -19,7 +19,7 @@ use super::Settings;
 use super::bulk::{Answer, insert_bulk, load};
 use super::dialect::{SqlServerDialect, quoted};
 use super::encode::{Sent, natural, prepare};
-use super::error::{NO_SUCH_TABLE, db_error, io_error, server_error, shortened};
+use super::error::{NO_SUCH_TABLE, db_error, io_error, kind_of, server_error, shortened};
 use super::greeting::reach;
 use super::read::Columns;
 use super::statement::{as_columns, as_key, delete, listed, look_up, make_stage, merge, staged};
@@ -88,6 +88,8 @@ pub(super) struct SqlServerConnection {
     broken: Option<DbError>,
     tables: HashMap<String, Arc<Table>>,
     stages: Vec<Stage>,
+    /// How many of them there were at the savepoint.
+    stages_at_savepoint: usize,
     /// Temporary tables named so far.
     named: usize,
 }
@@ -141,6 +143,7 @@ impl SqlServerConnection {
                 broken: None,
                 tables: HashMap::new(),
                 stages: Vec::new(),
+                stages_at_savepoint: 0,
                 named: 0,
             };
             connection.statement("setting the session up", SETUP)?;
@@ -173,6 +176,7 @@ impl SqlServerConnection {
         if found.kind == DbErrorKind::Fatal {
             // The columns may be others now.
             self.stages.clear();
+            self.stages_at_savepoint = 0;
         }
         found
     }
@@ -217,22 +221,27 @@ impl SqlServerConnection {
             Err(e) => return Err(self.fault(&format!("looking at the columns of {table}"), &e)),
         };
         let mut found = Table { name, columns };
-        self.name_collations(table, &mut found);
+        self.name_collations(table, &mut found)?;
         let found = Arc::new(found);
         self.tables.insert(table.to_string(), found.clone());
         Ok(Some(found))
     }
 
     /// Asks for the names of the collations of text, which results do not say. Not of tables in other databases, whose
-    /// catalog is another one; whoever does without them has the database's own.
-    fn name_collations(&mut self, table: &str, found: &mut Table) {
+    /// catalog is another one; whoever does without them has the database's own, and so has a server without such a catalog.
+    fn name_collations(&mut self, table: &str, found: &mut Table) -> Result<(), DbError> {
         if table.split('.').count() > 2 || !found.columns.iter().any(TableColumn::is_text) {
-            return;
+            return Ok(());
         }
         let object = SqlServerDialect.literal(&found.name, false);
         let sql = format!("SELECT name, collation_name FROM sys.columns WHERE object_id = OBJECT_ID({object})");
-        let rows = wait(async { self.client.simple_query(sql).await?.into_first_result().await });
-        for row in rows.unwrap_or_default() {
+        let rows = match wait(async { self.client.simple_query(sql).await?.into_first_result().await }) {
+            Ok(rows) => rows,
+            Err(Error::Server(e)) if matches!(kind_of(e.code()), DbErrorKind::Fatal | DbErrorKind::Data) => return Ok(()),
+            // With a deadlock the transaction is gone, too.
+            Err(e) => return Err(self.fault(&format!("looking at the collations of {table}"), &e)),
+        };
+        for row in rows {
             let text = |at: usize| row.try_get::<&str, _>(at).ok().flatten();
             let (Some(name), Some(collation)) = (text(0), text(1)) else { continue };
             let plain = collation.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -240,6 +249,7 @@ impl SqlServerConnection {
                 column.collation_name = Some(collation.to_string());
             }
         }
+        Ok(())
     }
 
     /// A table that has to be there.
@@ -441,18 +451,21 @@ impl Connection for SqlServerConnection {
     }
 
     fn savepoint(&mut self) -> Result<(), DbError> {
+        self.stages_at_savepoint = self.stages.len();
         self.statement("marking a savepoint", "SAVE TRANSACTION tidemill")
     }
 
     fn roll_back_to_savepoint(&mut self) -> Result<(), DbError> {
         let before = std::mem::replace(&mut self.transaction, Transaction::Open);
-        self.stages.retain(|stage| !stage.made_now);
+        // Those that were made before it stay, and would otherwise pile up in the session.
+        self.stages.truncate(self.stages_at_savepoint);
         let done = self.statement("rolling back to a savepoint", "ROLLBACK TRANSACTION tidemill");
         match (done, before) {
             // Without the savepoint the rows beside the refused one cannot be written: trying again would end here again.
-            (Err(_), Transaction::Failed(refused)) if refused.kind == DbErrorKind::Data => Err(DbError::fatal(format!(
-                "the server gave the whole transaction up when it refused a row, so that it cannot be passed over: {refused}"
-            ))),
+            (Err(e), Transaction::Failed(refused)) if refused.kind == DbErrorKind::Data && e.kind != DbErrorKind::Connection => {
+                let why = "the server gave the whole transaction up when it refused a row, so that it cannot be passed over";
+                Err(DbError::fatal(format!("{why}: {refused}")))
+            }
             (done, _) => done,
         }
     }

@@ -1,10 +1,15 @@
 //! SQL as SQL Server wants it: names, the types of `CREATE TABLE`, locks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::{DataType, Field, TimeUnit};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, TimestampMicrosecondArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit, TimestampMillisecondType};
+use tidemill_block::value::write_timestamp;
 use tidemill_format::types::{plain_type, type_name};
 
+use super::encode::DAYS_TO_1970;
 use crate::driver::{DbError, Dialect};
 
 /// The dialect of SQL Server.
@@ -13,6 +18,10 @@ pub(super) struct SqlServerDialect;
 /// The length of a column of text or bytes in a key, characters or bytes: the key of a clustered index holds 900
 /// bytes.
 const KEY_LENGTH: usize = 255;
+/// The longest `varchar` that is not `max`, bytes.
+const VARCHAR_BYTES_MAX: usize = 8000;
+/// The first moment that there is, microseconds since 1970.
+const FIRST_MOMENT: i64 = -DAYS_TO_1970 * 86_400_000_000;
 
 impl Dialect for SqlServerDialect {
     fn quote(&self, name: &str) -> String {
@@ -83,6 +92,30 @@ impl Dialect for SqlServerDialect {
         }
     }
 
+    fn position(&self, value: ArrayRef) -> Result<(ArrayRef, Option<&'static str>), DbError> {
+        Ok(match value.data_type() {
+            // A parameter of type `datetime2` would make a `datetime` of 3 ms one of 3.3333 ms, which is behind itself; text
+            // becomes what the column is.
+            DataType::Timestamp(unit, None) => (moments(&value, *unit)?, None),
+            // One of `nvarchar` would have a `varchar` compared by the rules of Unicode, which are not those that a collation such
+            // as SQL_Latin1_General_CP1_CI_AS sorts it by. What is the same in all code pages does without.
+            DataType::Utf8 if value.as_string::<i32>().iter().flatten().all(is_plain) => (value, Some("varchar(8000)")),
+            _ => (value, None),
+        })
+    }
+
+    fn range(&self, lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
+        let DataType::Timestamp(TimeUnit::Millisecond, None) = lower.data_type() else { return Ok((lower, "<=", upper)) };
+        // A `datetime` of 3 ms is compared as one of 3.3333 ms, and one of 7 ms as one of 6.6667 ms: between the end of a part and the
+        // beginning of the next. So both reach half way.
+        let edge = |value: &ArrayRef, away: i64| -> ArrayRef {
+            let ms = value.as_primitive::<TimestampMillisecondType>().value(0);
+            let micros = ms.saturating_mul(1000).saturating_add(away).max(FIRST_MOMENT);
+            Arc::new(TimestampMicrosecondArray::from(vec![micros]))
+        };
+        Ok((edge(&lower, -500), "<", edge(&upper, 500)))
+    }
+
     fn limit_lock_waits(&self, limit: Duration) -> Option<String> {
         // Of the session; the next transaction sets it back.
         Some(format!("SET LOCK_TIMEOUT {}", limit.as_millis().max(1)))
@@ -111,6 +144,24 @@ pub(super) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>, prefix: 
     names.into_iter().map(|name| format!("{prefix}{}", quoted(name))).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a text is the same as a `varchar` of any code page.
+fn is_plain(text: &str) -> bool {
+    text.is_ascii() && text.len() <= VARCHAR_BYTES_MAX
+}
+
+/// Timestamps as text that becomes `datetime` as well as `datetime2`, whatever the language of the session is: the former takes
+/// three digits behind the second, and columns that have more are the latter.
+fn moments(values: &ArrayRef, unit: TimeUnit) -> Result<ArrayRef, DbError> {
+    let units = cast(values, &DataType::Int64)?;
+    let text = |units: i64| {
+        let mut text = Vec::with_capacity(32);
+        write_timestamp(&mut text, units, unit, 3);
+        String::from_utf8_lossy(&text).replace(' ', "T")
+    };
+    let texts: StringArray = units.as_primitive::<Int64Type>().iter().map(|units| units.map(&text)).collect();
+    Ok(Arc::new(texts))
+}
+
 /// Text as a literal.
 fn literal(text: &str) -> String {
     format!("N'{}'", text.replace('\'', "''"))
@@ -118,6 +169,8 @@ fn literal(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{TimestampMillisecondArray, TimestampNanosecondArray};
+
     use super::*;
 
     #[test]
@@ -157,6 +210,36 @@ mod tests {
              ([sink] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, [shard] INT NOT NULL, [epoch] BIGINT NOT NULL, \
              PRIMARY KEY ([sink], [shard]))"
         );
+    }
+
+    /// Reading went on behind a `datetime` of 7 ms by `>= '….007'` as `datetime2`, which the same value, then 6.6667 ms, is not: the
+    /// row was passed over, and with it another that had not been read.
+    #[test]
+    fn where_reading_goes_on() {
+        #[track_caller]
+        fn check(value: impl Array + 'static, expect: &str, cast_to: Option<&str>) {
+            let (value, found) = SqlServerDialect.position(Arc::new(value)).unwrap();
+            assert_eq!((value.as_string::<i32>().value(0), found), (expect, cast_to));
+        }
+        check(TimestampMillisecondArray::from(vec![7]), "1970-01-01T00:00:00.007", None);
+        check(TimestampMicrosecondArray::from(vec![1_500_000]), "1970-01-01T00:00:01.500", None);
+        check(TimestampMicrosecondArray::from(vec![-1]), "1969-12-31T23:59:59.999999", None);
+        check(TimestampNanosecondArray::from(vec![100]), "1970-01-01T00:00:00.0000001", None);
+        check(StringArray::from(vec!["a-c"]), "a-c", Some("varchar(8000)"));
+        check(StringArray::from(vec!["ä"]), "ä", None);
+        let zoned: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![7]).with_timezone("UTC"));
+        assert_eq!(SqlServerDialect.position(zoned.clone()).unwrap(), (zoned, None));
+    }
+
+    /// A `datetime` of 7 ms was in no part of a table that was divided behind 6 ms.
+    #[test]
+    fn parts_reach_half_way_to_each_other() {
+        let ms = |v: i64| -> ArrayRef { Arc::new(TimestampMillisecondArray::from(vec![v])) };
+        let micros = |v: i64| -> ArrayRef { Arc::new(TimestampMicrosecondArray::from(vec![v])) };
+        assert_eq!(SqlServerDialect.range(ms(3), ms(6)).unwrap(), (micros(2_500), "<", micros(6_500)));
+        let (first, _, _) = SqlServerDialect.range(ms(FIRST_MOMENT / 1000), ms(0)).unwrap();
+        assert_eq!(first.as_ref(), micros(FIRST_MOMENT).as_ref());
+        assert_eq!(SqlServerDialect.range(micros(3), micros(6)).unwrap(), (micros(3), "<=", micros(6)));
     }
 
     #[test]

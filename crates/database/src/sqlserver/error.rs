@@ -28,8 +28,8 @@ pub(super) fn shortened(text: &str) -> String {
 pub(super) fn kind_of(number: u32) -> DbErrorKind {
     match number {
         // Out of locks, deadlock, lock timeout, out of memory for queries, update conflicts of snapshots and of tables
-        // in memory, the table's definition changed meanwhile.
-        1204 | 1205 | 1222 | 701 | 8645 | 8651 | 3952 | 3960 | 3961 | 41301 | 41302 | 41305 | 41325 | 41839 => DbErrorKind::Retry,
+        // in memory, the table's definition changed meanwhile, or it was created by somebody else.
+        1204 | 1205 | 1222 | 701 | 8645 | 8651 | 3952 | 3960 | 3961 | 41301 | 41302 | 41305 | 41325 | 41839 | 2714 => DbErrorKind::Retry,
         // Shutting down, paused, starting, recovering, being upgraded, killed; busy, moved or unavailable in a cloud; a
         // copy that takes no part now; too many sessions.
         6005 | 6006 | 17142 | 17187 | 17809 | 18401 | 596 | 921 | 922 | 976 | 978 | 983 | 988 | 4221 | 10928 | 10929 | 10936 | 40143
@@ -142,7 +142,7 @@ mod tests {
                 assert_eq!(kind_of(*number), expect, "{number}");
             }
         }
-        check(&[1205, 1222, 3960], DbErrorKind::Retry);
+        check(&[1205, 1222, 3960, 2714], DbErrorKind::Retry);
         check(&[6005, 921, 18401, 40613], DbErrorKind::Connection);
         check(&[515, 547, 2601, 2627, 2628, 8152, 8115, 245, 50000, 50001], DbErrorKind::Data);
         check(&[207, 208, 229, 544, 1105, 3906, 4060, 9002, 18456], DbErrorKind::Fatal);

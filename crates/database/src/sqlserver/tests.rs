@@ -5,6 +5,7 @@ mod bridge;
 mod server;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
@@ -187,6 +188,47 @@ fn a_refused_row_can_be_passed_over() {
     assert_eq!(server.told()[3..], ["ROLLBACK TRANSACTION tidemill", "COMMIT TRANSACTION"]);
 }
 
+/// Each refused row left its temporary table behind, with the rows in it, as long as the session lasted.
+#[test]
+fn temporary_tables_outlive_a_savepoint() {
+    let loads = AtomicUsize::new(0);
+    let server = table_and(move |sql| match sql {
+        "bulk" if loads.fetch_add(1, Ordering::Relaxed) == 1 => error(2627, "Cannot insert duplicate key."),
+        _ => done(),
+    });
+    let mut connection = connect(server.address, "x").unwrap();
+    let many = rows(&[None; 65]);
+    connection.begin().unwrap();
+    connection.upsert(&target(), &many).unwrap();
+    connection.savepoint().unwrap();
+    assert_eq!(connection.upsert(&target(), &many).unwrap_err().kind, DbErrorKind::Data);
+    connection.roll_back_to_savepoint().unwrap();
+    server.told();
+    connection.upsert(&target(), &many).unwrap();
+    assert_eq!(server.told()[..2], [DESCRIBE, "TRUNCATE TABLE #tidemill_stage_0"]);
+    // One that was made behind the savepoint is gone.
+    connection.savepoint().unwrap();
+    connection.delete(&target(), &many.project(&[0]).unwrap()).unwrap();
+    connection.roll_back_to_savepoint().unwrap();
+    server.told();
+    connection.delete(&target(), &many.project(&[0]).unwrap()).unwrap();
+    assert!(server.told()[0].starts_with("SELECT TOP 0 [id] INTO #tidemill_stage_2"));
+}
+
+#[test]
+fn a_connection_that_goes_in_a_savepoint_is_one_that_went() {
+    let server = table_and(|sql| match sql {
+        "bulk" => error(2627, "Cannot insert duplicate key."),
+        sql if sql.starts_with("ROLLBACK") => Reply::Gone,
+        _ => done(),
+    });
+    let mut connection = connect(server.address, "x").unwrap();
+    connection.begin().unwrap();
+    connection.savepoint().unwrap();
+    assert_eq!(connection.append(&target(), &rows(&[None])).unwrap_err().kind, DbErrorKind::Data);
+    assert_eq!(connection.roll_back_to_savepoint().unwrap_err().kind, DbErrorKind::Connection);
+}
+
 #[test]
 fn a_transaction_that_is_gone_is_not_gone_on_with() {
     let server = table_and(|sql| match sql {
@@ -343,6 +385,20 @@ fn text_is_compared_by_the_collation_of_the_column() {
     let told = server.told();
     let list = "(VALUES (CAST(@P1 AS int),CAST(@P2 AS nvarchar(50)) COLLATE Latin1_General_BIN2)) AS s ([id], [Name])";
     assert!(told.last().unwrap().contains(list), "{told:?}");
+}
+
+/// The transaction ended with it, and what came then was written without one.
+#[test]
+fn a_deadlock_over_the_catalog_is_one() {
+    let server = table_and(|sql| match sql {
+        sql if sql.starts_with("SELECT name, collation_name") => both(error(1205, "Transaction was deadlocked."), rolled_back()),
+        _ => done(),
+    });
+    let mut connection = connect(server.address, "x").unwrap();
+    connection.begin().unwrap();
+    assert_eq!(connection.append(&target(), &rows(&[None])).unwrap_err().kind, DbErrorKind::Retry);
+    assert_eq!(connection.commit().unwrap_err().kind, DbErrorKind::Retry);
+    assert!(!server.told().iter().any(|sql| sql.starts_with("INSERT") || sql.starts_with("COMMIT")));
 }
 
 #[test]

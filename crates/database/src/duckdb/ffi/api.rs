@@ -51,6 +51,8 @@ macro_rules! api {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// Results as they are made rather than whole; deprecated, so it may be missing one day.
             pub(super) duckdb_execute_prepared_streaming: Option<unsafe extern "C" fn(Ptr, *mut RawResult) -> State>,
+            /// Drops what an appender still has; from DuckDB 1.5 on.
+            pub(super) duckdb_appender_clear: Option<unsafe extern "C" fn(Ptr) -> State>,
             /// The functions are its: it is never unloaded, for DuckDB has threads.
             _library: Library,
         }
@@ -68,7 +70,9 @@ macro_rules! api {
                     let streaming =
                         library.get::<unsafe extern "C" fn(Ptr, *mut RawResult) -> State>("duckdb_execute_prepared_streaming");
                     let duckdb_execute_prepared_streaming = streaming.ok().map(|function| *function);
-                    Ok(Api { $($name,)* duckdb_execute_prepared_streaming, _library: library })
+                    let clear = library.get::<unsafe extern "C" fn(Ptr) -> State>("duckdb_appender_clear");
+                    let duckdb_appender_clear = clear.ok().map(|function| *function);
+                    Ok(Api { $($name,)* duckdb_execute_prepared_streaming, duckdb_appender_clear, _library: library })
                 }
             }
         }
@@ -156,7 +160,6 @@ api! {
     duckdb_appender_add_column(Ptr, *const c_char) -> State;
     duckdb_append_data_chunk(Ptr, Ptr) -> State;
     duckdb_appender_flush(Ptr) -> State;
-    duckdb_appender_clear(Ptr) -> State;
     duckdb_appender_destroy(*mut Ptr) -> State;
     duckdb_appender_error_data(Ptr) -> Ptr;
     duckdb_error_data_error_type(Ptr) -> u32;
