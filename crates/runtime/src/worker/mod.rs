@@ -172,6 +172,8 @@ pub(crate) struct Worker {
     remaining_barriers: usize,
     buffers: Vec<Vec<Block>>,
     last_watermark_ns: u64,
+    /// What watermarks let go has taken since a source last told how long a block of its took: it is work of blocks, too.
+    watermark_work_ns: u64,
     last_stats_ns: u64,
     checkpoint_blocks: u64,
     finished: bool,
@@ -314,6 +316,7 @@ impl Worker {
             remaining_barriers: 0,
             buffers: Vec::new(),
             last_watermark_ns: 0,
+            watermark_work_ns: 0,
             last_stats_ns: 0,
             checkpoint_blocks: 0,
             finished: false,
@@ -489,8 +492,10 @@ impl Worker {
         self.order = order;
         if polled {
             let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
-            if clock::now_ns() - self.last_watermark_ns >= interval {
+            let now = clock::now_ns();
+            if now - self.last_watermark_ns >= interval {
                 self.emit_watermarks()?;
+                self.watermark_work_ns += clock::now_ns() - now;
             }
             if let Some(every) = self.shared.settings.checkpoint_blocks {
                 self.checkpoint_blocks += 1;
@@ -520,8 +525,9 @@ impl Worker {
                     if let Some(taken_ns) = task.taken(block.rows()) {
                         let (rows, arrival_ns) = (block.rows(), block.arrival_ns);
                         self.route(index, block)?;
+                        let beside_ns = std::mem::take(&mut self.watermark_work_ns);
                         if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] {
-                            task.served(rows, arrival_ns, taken_ns);
+                            task.served(rows, arrival_ns, taken_ns, beside_ns);
                         }
                         return Ok(true);
                     }

@@ -399,11 +399,12 @@ impl SourceTask {
         self.goal.as_ref().filter(|g| g.concerns(rows)).map(|_| clock::now_ns())
     }
 
-    /// A block of so many rows that arrived then and was taken at `taken_ns` has been worked off.
-    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64) {
+    /// A block of so many rows that arrived then and was taken at `taken_ns` has been worked off; `beside_ns` went into rows of
+    /// blocks before it, which had waited for a watermark.
+    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64, beside_ns: u64) {
         if let Some(goal) = &mut self.goal {
             let wait = if arrival_ns == 0 { 0 } else { taken_ns.saturating_sub(arrival_ns) };
-            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns));
+            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns) + beside_ns);
         }
     }
 
