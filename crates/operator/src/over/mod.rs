@@ -5,8 +5,8 @@
 //! [`frame`] keeps the rows of all frames once and decides, for a batch of rows at once, which rows
 //! leave each frame before which row enters; [`group`] keeps the values that calls look at; [`op`] is
 //! the loop that adds and takes back, with [`sums`] and [`ends`] for what a function does with a row,
-//! at O(1) a row; [`two_stacks`] is MIN and MAX of rows that are not parted by keys. Calls that never lose rows are in [`running`]. [`lead`] is an operator of its own,
-//! since it waits for rows to come.
+//! at O(1) a row; [`two_stacks`] is MIN and MAX of rows that are not parted by keys. Calls that never lose
+//! rows are in [`running`]. [`lead`] is an operator of its own, since it waits for rows to come.
 
 pub(crate) mod cell;
 pub(crate) mod column;
