@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::sqlite::{ROWS, job};
 use super::wanted;
 use crate::crash::Random;
 use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, text, tidemill};
@@ -263,33 +264,6 @@ fn a_locked_file_is_named() {
     assert_eq!(tools.number(&file, "SELECT count(*) FROM t"), 1);
 }
 
-/// Rows of the job below.
-const ROWS: i64 = 60_000;
-
-/// A job with both kinds of sinks in one file: rows appended, and sums by key.
-fn job(scratch: &Scratch) -> String {
-    let with = |table: &str| {
-        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:duckdb:${{FILE}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
-    };
-    scratch.write(
-        "job.sql",
-        format!(
-            "CREATE TABLE made_up (id BIGINT, k INT, v BIGINT, t STRING) WITH ('connector' = 'datagen', 'rows-per-second' = '100000',
-               'splits' = '2', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{}',
-               'fields.k.min' = '0', 'fields.k.max' = '999', 'fields.v.min' = '-1000', 'fields.v.max' = '1000');
-             CREATE TABLE events (id BIGINT, k INT, v BIGINT, t STRING) {};
-             CREATE TABLE sums (k INT, n BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};
-             EXECUTE STATEMENT SET BEGIN
-               INSERT INTO events SELECT id, k, v, t FROM made_up;
-               INSERT INTO sums SELECT k, COUNT(*), SUM(v) FROM made_up GROUP BY k;
-             END;",
-            ROWS - 1,
-            with("events"),
-            with("sums"),
-        ),
-    )
-}
-
 /// What both tables hold, row by row.
 fn content(tools: &Tools, file: &str) -> [Vec<String>; 2] {
     [
@@ -309,7 +283,7 @@ fn killed_at_any_moment() {
     let Some(tools) = tools() else { return };
     let (kills_wanted, seed) = (wanted("DATABASE_KILLS", 5), wanted("DATABASE_SEED", 1984));
     let scratch = Scratch::new("duckdb-kills");
-    let (job, reference) = (job(&scratch), scratch.at("reference.duckdb"));
+    let (job, reference) = (job(&scratch, "duckdb"), scratch.at("reference.duckdb"));
     succeeds(run(tools, &job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
     let expect = content(tools, &reference);
     assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));

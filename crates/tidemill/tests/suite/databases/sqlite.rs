@@ -71,12 +71,12 @@ fn tables_are_read_and_looked_up() {
 }
 
 /// Rows of the job below.
-const ROWS: i64 = 60_000;
+pub const ROWS: i64 = 60_000;
 
-/// A job with both kinds of sinks in one file: rows appended, and sums by key.
-fn job(scratch: &Scratch) -> String {
+/// A job with both kinds of sinks in one file of a store, `sqlite` or `duckdb`: rows appended, and sums by key.
+pub fn job(scratch: &Scratch, store: &str) -> String {
     let with = |table: &str| {
-        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:${{FILE}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
+        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:{store}:${{FILE}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
     };
     scratch.write(
         "job.sql",
@@ -115,7 +115,7 @@ fn run(job: &str, file: &str) -> Command {
 fn killed_at_any_moment() {
     let (kills_wanted, seed) = (wanted("DATABASE_KILLS", 5), wanted("DATABASE_SEED", 1984));
     let scratch = Scratch::new("sqlite-kills");
-    let (job, reference) = (job(&scratch), scratch.at("reference.db"));
+    let (job, reference) = (job(&scratch, "sqlite"), scratch.at("reference.db"));
     succeeds(run(&job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
     let expect = content(&reference);
     assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
