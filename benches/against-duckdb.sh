@@ -30,7 +30,7 @@ queries = {
     "group": "SELECT {symbol}, COUNT(*), AVG({price}) FROM {t} GROUP BY {symbol}",
 }
 names = {"tidemill": "_c{}", "duckdb": "column{}"}
-print(f"{csv}: {os.path.getsize(csv) / 1e9:.2f} GB, medians of {runs} runs, seconds")
+print(f"{os.path.basename(csv)}: {os.path.getsize(csv) / 1e9:.2f} GB, medians of {runs} runs, seconds")
 
 
 def seconds(command):

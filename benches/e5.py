@@ -19,7 +19,7 @@ Environment:
   PEERS_DIR        where both keep their programs and data, which needs some 15 GB for 50 million messages
 
 Every cell is a fresh process, rounds go over all cells in turn; a table of medians with ranges goes to standard output and
-to benches/runs/. The exit code is 1 if a cell failed, whatever it measured: bars are told as "holds" or "FAILS".
+to benches/runs/DATE/e5-PART.md. The exit code is 1 if a cell failed, whatever it measured: bars are told as "holds" or "FAILS".
 The parts are modules in e5/, beside the jobs that they run.
 """
 

@@ -20,7 +20,7 @@ program is what TIDEMILL names, or what cargo has built. What is measured, --rou
                     the commit: inserts committed as they come, updates, and inserts with a state directory
 
 Medians with ranges, rates of each tenth of a run, bars ("holds" or "FAILS"), and plots of rate and latency over time and over
-the size of the table go to --out. The exit code is 1 if a cell failed, whatever it measured.
+the size of the table go to --out (benches/runs/DATE/stores). The exit code is 1 if a cell failed, whatever it measured.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def options():
     p.add_argument("--interval-ms", type=int, default=50, help="between checkpoints, for the latency of exactly once")
     p.add_argument("--quick", action="store_true", help="small, to see that all of it works; other options go before")
     p.add_argument("--work", help="a directory on the disk to be measured; needs some 2 KB a row in all, by default the system's")
-    p.add_argument("--out", default=os.path.join(HERE, "runs", f"{datetime.date.today().isoformat()}-stores"))
+    p.add_argument("--out", default=os.path.join(HERE, "runs", datetime.date.today().isoformat(), "stores"))
     if "--quick" in sys.argv:
         p.set_defaults(rows=100_000, seconds=2, latency_seconds=3, rounds=1)
     a = p.parse_args()

@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 seconds="${1:-600}"
 shift || true
 targets=("$@")
-[ "${#targets[@]}" -gt 0 ] || targets=(siddhi_frame csv json zip sas flight arrow)
+[ "${#targets[@]}" -gt 0 ] || targets=(siddhi_frame csv json zip sas flight arrow kafka)
 read -r -a fuzz <<< "${CARGO_FUZZ:-cargo +nightly fuzz}"
 # The longest input, bytes: the decoders know no state beyond a few records, and small corpora are kept.
 length_max=4096

@@ -177,7 +177,7 @@ def table(head, rows):
 
 def out_option(parser, part):
     """--out, with the file of results of a part as its default."""
-    parser.add_argument("--out", default=os.path.join(BENCHES, "runs", f"{datetime.date.today().isoformat()}-e5-{part}.md"))
+    parser.add_argument("--out", default=os.path.join(BENCHES, "runs", datetime.date.today().isoformat(), f"e5-{part}.md"))
 
 
 def finish(lines, failures, out):

@@ -11,6 +11,9 @@ use arrow::buffer::Buffer;
 use libfuzzer_sys::fuzz_target;
 use tidemill_format::ipc::{BatchDecoder, Framed, frame};
 
+/// What a compressed batch or one with dictionaries may become.
+const UNPACKED_BYTES_MAX: usize = 16 << 20;
+
 fn check(batch: &RecordBatch) {
     for column in batch.columns() {
         assert_eq!(column.len(), batch.num_rows());
@@ -36,6 +39,8 @@ fn message<'a>(bytes: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 fn flight(mut bytes: &[u8]) {
     let Some((header, _)) = message(&mut bytes) else { return };
     let Ok(decoder) = BatchDecoder::new(header) else { return };
+    // So that little memory is enough to find what is not bounded.
+    let mut decoder = decoder.unpacking(UNPACKED_BYTES_MAX);
     while let Some((header, body)) = message(&mut bytes) {
         if let Ok(Some(batch)) = decoder.decode(header, &Buffer::from(body)) {
             check(&batch);
@@ -52,9 +57,9 @@ fn stream(bytes: &[u8]) {
             return;
         }
         let header = &bytes[begin..begin + found.header];
-        match &decoder {
+        match &mut decoder {
             None => match BatchDecoder::new(header) {
-                Ok(made) => decoder = Some(made),
+                Ok(made) => decoder = Some(made.unpacking(UNPACKED_BYTES_MAX)),
                 Err(_) => return,
             },
             // Buffers that share these bytes, aligned or not, as in a request's body.

@@ -8,9 +8,11 @@
 
 mod error;
 pub mod io;
+pub mod listeners;
 pub mod lookup;
 pub mod registry;
 mod sink;
+mod sockets;
 mod source;
 
 pub mod blackhole;
@@ -26,4 +28,5 @@ pub mod stdio;
 pub use error::ConnectError;
 pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
+pub use sockets::{Bell, Sockets, Watched};
 pub use source::{Changelog, Fetching, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_block::RowKind;
 use tidemill_format::BadRecord;
 
-use crate::ConnectError;
+use crate::{ConnectError, Sockets};
 
 /// An independently readable part of a source, with its own position: a file, a range of a file, a
 /// socket.
@@ -228,6 +228,12 @@ pub trait Source: Send + Sync {
         Fetching::Other
     }
 
+    /// Whether it waits for peers that nobody has chosen: whoever reaches its port can send it rubbish, which
+    /// must not end a job unless its author wants that.
+    fn listens(&self) -> bool {
+        false
+    }
+
     /// Opens a split at its position.
     ///
     /// # Errors
@@ -275,6 +281,11 @@ pub trait Reader: Send {
     /// # Errors
     /// What was being read, where, and why it failed. The reader is not polled again.
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError>;
+
+    /// Called when a poll has given [`Polled::Pending`] and the worker is about to sleep: adds the sockets that the
+    /// worker shall wait for itself. The reader is polled again when there is something to read in one. A reader
+    /// must not rely on it: not everybody who polls does this, and nobody does while it would not be polled.
+    fn wait_on(&mut self, _sockets: &mut Sockets) {}
 
     /// Where the next row begins: given to [`Source::open`] it continues exactly there.
     fn position(&self) -> serde_json::Value;

@@ -23,9 +23,9 @@ const BETWEEN: char = '\u{1f}';
 /// The connector `jdbc`.
 pub static JDBC: Connector = Connector {
     name: "jdbc",
-    help: "A table of a relational database: SQLite, PostgreSQL, MySQL, MariaDB, DuckDB, SQL Server; without Java. With a PRIMARY KEY \
-           rows are inserted, updated and deleted by key; without one they are appended, exactly once if there is a state directory. \
-           Read whole, in parts or by polling; looked up by key.",
+    help: "A table of a relational database: SQLite, PostgreSQL, MySQL, MariaDB, DuckDB, SQL Server, Oracle, others by ODBC; without Java. \
+           With a PRIMARY KEY rows are inserted, updated and deleted by key; without one they are appended, exactly once if there is a \
+           state directory. Read whole, in parts or by polling; looked up by key.",
     specs,
     takes_format: false,
     source: Some(source),
@@ -90,7 +90,7 @@ impl Taken {
 }
 
 /// The columns of the primary key, which only the table knows.
-fn key(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Vec<usize>, ConnectError> {
+pub(crate) fn key(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Vec<usize>, ConnectError> {
     let mut key = Vec::new();
     for (name, value) in raw.take_prefixed("#") {
         if name == "primary-key" {
@@ -112,10 +112,15 @@ pub(crate) fn driver(url: &Url) -> Result<Arc<dyn Driver>, DbError> {
         Scheme::Postgres => crate::postgres::driver(url),
         Scheme::MySql | Scheme::MariaDb => crate::mysql::driver(url),
         Scheme::DuckDb => crate::duckdb::driver(url),
+        Scheme::Odbc => crate::odbc::driver(url),
         #[cfg(feature = "sqlserver")]
         Scheme::SqlServer => crate::sqlserver::driver(url),
         #[cfg(not(feature = "sqlserver"))]
         Scheme::SqlServer => Err(DbError::fatal("option 'url': SQL Server is not built in; build with the feature 'sqlserver'")),
+        #[cfg(feature = "oracle")]
+        Scheme::Oracle => crate::oracle::driver(url),
+        #[cfg(not(feature = "oracle"))]
+        Scheme::Oracle => Err(DbError::fatal("option 'url': Oracle is not built in; build with the feature 'oracle'")),
     }
 }
 

@@ -3,13 +3,14 @@
 //! A [`Driver`] is made of a URL and opens [`Connection`]s; the [`Dialect`] writes what differs in SQL.
 //! Everything is blocking: whoever calls has a thread for it. What does not live here: batches,
 //! transactions' marks, retries and threads (`sink`, `source`, `lookup`), and the stores themselves
-//! (`sqlite`, `postgres`, `mysql`, `duckdb`, `sqlserver`).
+//! (`sqlite`, `postgres`, `mysql`, `duckdb`, `sqlserver`, `oracle`, `odbc`).
 
 use std::fmt;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef, TimeUnit};
 
 /// A kind of database, with what is needed to reach one.
 pub trait Driver: Send + Sync {
@@ -89,13 +90,19 @@ pub trait Dialect: Send + Sync {
         Ok((value, None))
     }
 
+    /// What rows are put in the order of a column by, and compared with others' values of it: `column` itself, quoted, or where the
+    /// store would order it by one thing and compare it with a parameter by another, what it is as the job has it.
+    fn ordered_by(&self, column: String, _data_type: &DataType) -> String {
+        column
+    }
+
     /// Two values of a column, one row each, between which a part of its table lies, both included: the parameters that the column is
-    /// compared with, by `>=` and by the operator between them.
+    /// compared with, by `>=` and by the operator between them. Moments that are finer than the job has them must lie in a part, too.
     ///
     /// # Errors
     /// Values that cannot be such parameters.
     fn range(&self, lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
-        Ok((lower, "<=", upper))
+        up_to_the_next(lower, upper)
     }
 
     /// A statement that lets the open transaction wait for locks no longer than `limit`; `None` where waiting has
@@ -119,6 +126,31 @@ pub trait Dialect: Send + Sync {
     fn placeholder(&self, _number: usize) -> String {
         "?".into()
     }
+}
+
+/// Microseconds from 1970 to the end of the year 9999, with which time ends in most stores.
+const END_OF_TIME: i64 = 253_402_300_800_000_000;
+
+/// The range of [`Dialect::range`] between two values. Of timestamps the upper one stands for all its unit, whose finer moments
+/// the database may have: so a part ends where the next one begins.
+pub(crate) fn up_to_the_next(lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
+    let (DataType::Timestamp(unit, zone), false) = (upper.data_type(), upper.is_null(0)) else { return Ok((lower, "<=", upper)) };
+    let micros = match unit {
+        TimeUnit::Second => 1_000_000,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1,
+        // None is finer.
+        TimeUnit::Nanosecond => return Ok((lower, "<=", upper)),
+    };
+    let last = cast(&upper, &DataType::Int64)?.as_primitive::<Int64Type>().value(0);
+    let next = last.saturating_add(1);
+    let moment = |units: i64, unit: TimeUnit| cast(&Int64Array::from(vec![units]), &DataType::Timestamp(unit, zone.clone()));
+    if next < END_OF_TIME / micros {
+        return Ok((lower, "<", moment(next, *unit)?));
+    }
+    // The next one may be a moment that the store does not have.
+    let last = last.saturating_mul(micros).saturating_add(micros - 1);
+    Ok((lower, "<=", moment(last, TimeUnit::Microsecond)?))
 }
 
 /// A table that is written to or looked up.
@@ -325,5 +357,37 @@ impl From<arrow::error::ArrowError> for DbError {
 impl From<DbError> for tidemill_connect::ConnectError {
     fn from(e: DbError) -> Self {
         tidemill_connect::ConnectError::new(e.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::Int32Array;
+
+    use super::*;
+
+    /// A row of 3.5 ms in a column declared with milliseconds was in no part of a table that was divided behind 3 ms: without
+    /// parts it is an error, and with them it was missing.
+    #[test]
+    fn parts_end_where_the_next_begin() {
+        #[track_caller]
+        fn check(unit: TimeUnit, upper: i64, between: &str, (end, of): (i64, TimeUnit)) {
+            let zoned = |unit: TimeUnit| DataType::Timestamp(unit, Some("UTC".into()));
+            let array = |units: i64, unit: TimeUnit| cast(&Int64Array::from(vec![units]), &zoned(unit)).unwrap();
+            let (lower, found, until) = up_to_the_next(array(0, unit), array(upper, unit)).unwrap();
+            assert_eq!((lower.as_ref(), found, until.as_ref()), (array(0, unit).as_ref(), between, array(end, of).as_ref()));
+        }
+        use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+        check(Second, 5, "<", (6, Second));
+        check(Millisecond, 3, "<", (4, Millisecond));
+        check(Millisecond, -1, "<", (0, Millisecond));
+        check(Microsecond, 3, "<", (4, Microsecond));
+        check(Nanosecond, 3, "<=", (3, Nanosecond));
+        check(Second, 253_402_300_799, "<=", (253_402_300_799_999_999, Microsecond));
+        check(Microsecond, i64::MAX, "<=", (i64::MAX, Microsecond));
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7]));
+        assert_eq!(up_to_the_next(numbers.clone(), numbers.clone()).unwrap(), (numbers.clone(), "<=", numbers));
     }
 }

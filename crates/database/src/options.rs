@@ -53,7 +53,8 @@ options! {
     /// What every table of a database has.
     pub struct CommonOptions {
         /// Where the database is: `jdbc:sqlite:PATH`, `jdbc:postgresql://host:port/database`, `jdbc:mysql://…`,
-        /// `jdbc:mariadb://…`, `jdbc:duckdb:PATH`, `jdbc:sqlserver://host:port;databaseName=…`; `jdbc:` may be left out.
+        /// `jdbc:mariadb://…`, `jdbc:duckdb:PATH`, `jdbc:sqlserver://host:port;databaseName=…`,
+        /// `jdbc:oracle:thin:@//host:port/service`, `jdbc:odbc:Driver={…};Server=…` or `jdbc:odbc:DSN=…`; `jdbc:` may be left out.
         /// `?ssl-mode=` says how far TLS goes: `disable`, `prefer`, `require`, `verify-full`.
         flink "url" => url: Secret;
         /// The table in the database, with its schema if need be (`public.events`).

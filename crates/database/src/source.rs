@@ -17,6 +17,8 @@ use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split};
 
 use self::reader::JdbcReader;
 use self::scan::{Part, Scan};
+#[cfg(feature = "cdc")]
+pub(crate) use self::scan::{decode as decode_row, encode as encode_row};
 use crate::driver::{DbError, Target};
 use crate::options::ScanOptions;
 use crate::session::{Access, Session};

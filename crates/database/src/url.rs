@@ -2,8 +2,11 @@
 //!
 //! `jdbc:sqlite:/data/events.db`, `jdbc:postgresql://host:5432/database?ssl-mode=require`,
 //! `jdbc:mysql://…`, `jdbc:mariadb://…`, `jdbc:duckdb:/data/events.duckdb`; `jdbc:` may be left out. Names and values may be
-//! percent-encoded. SQL Server has a form of its own, `jdbc:sqlserver://host:1433;databaseName=events;…`.
+//! percent-encoded. SQL Server has a form of its own, `jdbc:sqlserver://host:1433;databaseName=events;…`, Oracle even several
+//! (`oracle.rs`), and behind `jdbc:odbc:` stands a connection string as ODBC has it.
 //! What parameters mean is the drivers' business, all but TLS.
+
+mod oracle;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -45,6 +48,10 @@ pub enum Scheme {
     DuckDb,
     /// Microsoft SQL Server, and what speaks its protocol.
     SqlServer,
+    /// Oracle.
+    Oracle,
+    /// Whatever an ODBC driver is for.
+    Odbc,
 }
 
 /// How far TLS goes: the parameter `ssl-mode` (`sslmode` and `sslMode` are the same).
@@ -69,17 +76,25 @@ pub struct Url {
     pub host: String,
     /// The port, if one is given.
     pub port: Option<u16>,
-    /// The name of the database, or the path of the file. May be empty.
+    /// The name of the database, or the path of the file; of ODBC what may be shown of the connection string. May be empty.
     pub database: String,
     /// The user: of the option 'username', else of the URL.
     pub user: Option<String>,
     /// The password: of the option 'password', else of the URL.
     pub password: Option<Secret>,
-    /// What stands behind `?`, in order; passwords are taken out.
+    /// What stands behind `?`, in order, or in the connection string; passwords are taken out.
     pub parameters: Vec<(String, String)>,
+    /// From this one of them on they stand behind a password that nothing encloses: of one with the sign between parameters in it,
+    /// they are the rest. Then neither name nor value is shown.
+    doubtful: usize,
 }
 
 impl Url {
+    pub(crate) fn empty(scheme: Scheme) -> Self {
+        let (host, database) = (String::new(), String::new());
+        Url { scheme, host, port: None, database, user: None, password: None, parameters: Vec::new(), doubtful: usize::MAX }
+    }
+
     /// Takes a URL apart.
     ///
     /// # Errors
@@ -88,10 +103,9 @@ impl Url {
         let text = text.trim();
         let text = strip(text, "jdbc:").unwrap_or(text);
         let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(
-                "expected sqlite:PATH, postgresql://…, mysql://…, mariadb://…, duckdb:PATH or sqlserver://…, with or without jdbc: before it"
-                    .into(),
-            );
+            return Err("expected sqlite:PATH, postgresql://…, mysql://…, mariadb://…, duckdb:PATH, sqlserver://…, oracle:thin:@//… or \
+                 odbc:Driver={…};…, with or without jdbc: before it"
+                .into());
         };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "sqlite" => Scheme::Sqlite,
@@ -100,16 +114,22 @@ impl Url {
             "mariadb" => Scheme::MariaDb,
             "duckdb" => Scheme::DuckDb,
             "sqlserver" => Scheme::SqlServer,
+            "oracle" => Scheme::Oracle,
+            "odbc" => Scheme::Odbc,
             _ => {
                 // What stands there may be anything, a password too.
                 return Err(
-                    "there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb, duckdb, sqlserver".into(),
+                    "there is no driver for such a database; those there are: sqlite, postgresql, mysql, mariadb, duckdb, sqlserver, \
+                     oracle, odbc"
+                        .into(),
                 );
             }
         };
         match scheme {
             Scheme::Sqlite | Scheme::DuckDb => return Self::file(scheme, rest),
             Scheme::SqlServer => return Self::sql_server(rest),
+            Scheme::Oracle => return Self::oracle(rest),
+            Scheme::Odbc => return Self::odbc(rest),
             _ => {}
         }
         let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
@@ -117,7 +137,7 @@ impl Url {
         let (authority, database) = place.split_once('/').unwrap_or((place, ""));
         let (login, address) = authority.rsplit_once('@').map_or((None, authority), |(login, address)| (Some(login), address));
         let (host, port) = host_and_port(address)?;
-        let mut url = Url { scheme, host, port, database: decode(database)?, user: None, password: None, parameters: Vec::new() };
+        let mut url = Url { host, port, database: decode(database)?, ..Url::empty(scheme) };
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
             url.user = Some(decode(user)?);
@@ -138,8 +158,7 @@ impl Url {
         if path.is_empty() || path == ":memory:" || (scheme == Scheme::DuckDb && path.starts_with(":memory:")) {
             return Err("expected the path of a file (a database in memory would be gone with its connection)".into());
         }
-        let mut url =
-            Url { scheme, host: String::new(), port: None, database: path.to_string(), user: None, password: None, parameters: Vec::new() };
+        let mut url = Url { database: path.to_string(), ..Url::empty(scheme) };
         url.take_parameters(query)?;
         Ok(url)
     }
@@ -148,15 +167,7 @@ impl Url {
     fn sql_server(rest: &str) -> Result<Self, String> {
         let rest = rest.strip_prefix("//").ok_or("expected // and the host behind the name of the database system")?;
         let (address, properties) = rest.split_once(';').unwrap_or((rest, ""));
-        let mut url = Url {
-            scheme: Scheme::SqlServer,
-            host: String::new(),
-            port: None,
-            database: String::new(),
-            user: None,
-            password: None,
-            parameters: Vec::new(),
-        };
+        let mut url = Url::empty(Scheme::SqlServer);
         let (mut server, mut port) = (address.to_string(), None);
         let mut rest = properties;
         loop {
@@ -165,13 +176,17 @@ impl Url {
                 break;
             }
             let (name, behind) = rest.split_once('=').ok_or("a property behind ';' has no '='; write name=value")?;
+            let enclosed = behind.starts_with('{');
             let (value, behind) = property_value(behind)?;
             rest = behind;
             let name = name.trim();
             match name.to_ascii_lowercase().as_str() {
                 "databasename" | "database" => url.database = value,
                 "user" | "username" => url.user = Some(value),
-                "password" => url.password = Some(Secret(value)),
+                "password" => {
+                    url.password = Some(Secret(value));
+                    url.doubtful = if enclosed { url.doubtful } else { url.doubtful.min(url.parameters.len()) };
+                }
                 "servername" | "server" if address.is_empty() => server = value,
                 "portnumber" | "port" => port = Some(value),
                 _ => url.parameters.push((name.to_string(), value)),
@@ -191,6 +206,18 @@ impl Url {
         Ok(url)
     }
 
+    /// A connection string, whose values stay as they stand there.
+    fn odbc(rest: &str) -> Result<Self, String> {
+        let taken = crate::odbc::string::take(rest)?;
+        Ok(Url {
+            database: crate::odbc::string::shown(&taken.attributes),
+            user: taken.user,
+            password: taken.password,
+            parameters: taken.attributes,
+            ..Url::empty(Scheme::Odbc)
+        })
+    }
+
     /// Takes what stands behind the question mark.
     fn take_parameters(&mut self, query: &str) -> Result<(), String> {
         for pair in query.split('&').filter(|p| !p.is_empty()) {
@@ -198,18 +225,45 @@ impl Url {
             let (name, value) = (decode(name)?, decode(value)?);
             match name.to_ascii_lowercase().as_str() {
                 "user" => self.user = Some(value),
-                "password" => self.password = Some(Secret(value)),
+                "password" => {
+                    self.password = Some(Secret(value));
+                    self.doubtful = self.doubtful.min(self.parameters.len());
+                }
                 _ => self.parameters.push((name, value)),
             }
         }
         Ok(())
     }
 
+    /// A parameter as a message about its name shows it.
+    pub fn named(&self, index: usize) -> String {
+        let hint = match self.scheme {
+            Scheme::SqlServer => "a password with ';' in it stands in braces: password={…}",
+            _ => "an '&' in a password is written %26",
+        };
+        match self.parameters.get(index) {
+            Some((name, _)) if index < self.doubtful => format!("'{name}'"),
+            _ => format!("behind the password ({hint})"),
+        }
+    }
+
+    /// A parameter as a message about its value shows it: `name=value`, or the name alone.
+    pub fn shown(&self, name: &str) -> String {
+        match self.find(name) {
+            Some(index) if index < self.doubtful => format!("{name}={}", self.parameters[index].1),
+            _ => name.to_string(),
+        }
+    }
+
     /// The value of a parameter, if it is there; names are compared without case, `-` and `_`.
     pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.find(name).map(|index| self.parameters[index].1.as_str())
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
         let plain = |name: &str| name.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_ascii_lowercase();
         let name = plain(name);
-        self.parameters.iter().rev().find(|(n, _)| plain(n) == name).map(|(_, value)| value.as_str())
+        self.parameters.iter().rposition(|(n, _)| plain(n) == name)
     }
 
     /// How far TLS goes; `prefer` if nothing is said.
@@ -222,7 +276,7 @@ impl Url {
             Some("disable" | "disabled") => Ok(SslMode::Disable),
             Some("require" | "required" | "trust") => Ok(SslMode::Require),
             Some("verify-full" | "verify-identity" | "verify_identity") => Ok(SslMode::VerifyFull),
-            Some(other) => Err(format!("ssl-mode={other}: expected disable, prefer, require or verify-full")),
+            Some(_) => Err(format!("{}: expected disable, prefer, require or verify-full", self.shown("ssl-mode"))),
         }
     }
 
@@ -239,10 +293,14 @@ impl fmt::Display for Url {
         let scheme = match self.scheme {
             Scheme::Sqlite => return write!(f, "sqlite:{}", self.database),
             Scheme::DuckDb => return write!(f, "duckdb:{}", self.database),
+            Scheme::Odbc => return write!(f, "odbc:{}", self.database),
             Scheme::Postgres => "postgresql",
             Scheme::MySql => "mysql",
             Scheme::MariaDb => "mariadb",
             Scheme::SqlServer => "sqlserver",
+            // A descriptor is long, and may name a wallet.
+            Scheme::Oracle if self.host.is_empty() => return f.write_str("oracle:(DESCRIPTION=…)"),
+            Scheme::Oracle => "oracle",
         };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         write!(f, "{scheme}://{host}")?;
@@ -252,6 +310,7 @@ impl fmt::Display for Url {
         match self.scheme {
             Scheme::SqlServer if self.database.is_empty() => Ok(()),
             Scheme::SqlServer => write!(f, ";databaseName={}", self.database),
+            Scheme::Oracle if self.parameter("sid").is_some() => write!(f, ":{}", self.database),
             _ => write!(f, "/{}", self.database),
         }
     }
@@ -298,7 +357,8 @@ fn property_value(text: &str) -> Result<(String, &str), String> {
                 value.push('}');
                 rest = more;
             }
-            None => return Ok((value, behind)),
+            None if behind.trim_start().is_empty() || behind.trim_start().starts_with(';') => return Ok((value, behind)),
+            None => return Err("behind the '}' of a value in braces comes ';'; a '}' in the value is written twice".into()),
         }
     }
 }
@@ -350,12 +410,29 @@ mod tests {
         check("jdbc:sqlserver://h:1433;databaseName=d;user=u", "sqlserver://h:1433;databaseName=d", Some("u"), None);
         check("sqlserver://h;user=u;password={a;b}}c}", "sqlserver://h", Some("u"), Some("a;b}c"));
         check("sqlserver://;serverName=h;portNumber=1;DATABASE=d", "sqlserver://h:1;databaseName=d", None, None);
+        check("jdbc:odbc:DSN=events;UID=u;PWD={hid;den}", "odbc:DSN=events", Some("u"), Some("hid;den"));
     }
 
     #[test]
     fn properties_become_parameters() {
         let url = Url::parse("jdbc:sqlserver://h;encrypt=true; trustServerCertificate = true;").unwrap();
         assert_eq!((url.parameter("encrypt"), url.parameter("trust-server-certificate")), (Some("true"), Some("true")));
+    }
+
+    /// Of `password=a;b=c` without braces a message said "the property 'b' is not known".
+    #[test]
+    fn what_may_be_the_rest_of_a_password_is_not_shown() {
+        #[track_caller]
+        fn check(text: &str, named: &str, shown: &str) {
+            let url = Url::parse(text).unwrap();
+            assert!(url.named(0).contains(named), "{}", url.named(0));
+            assert_eq!(url.shown("b"), shown);
+        }
+        check("sqlserver://h;password=a;b=c", "behind the password (a password with ';'", "b");
+        check("sqlserver://h;b=c;password=a", "'b'", "b=c");
+        check("sqlserver://h;password={a};b=c", "'b'", "b=c");
+        check("postgresql://h/d?password=a&b=c", "behind the password (an '&'", "b");
+        check("postgresql://u:a@h/d?b=c", "'b'", "b=c");
     }
 
     #[test]
@@ -383,7 +460,12 @@ mod tests {
             "sqlserver://h/d?user=u&password=hidden",
             "sqlserver://h;password={hidden",
             "sqlserver://h;hidden",
+            "sqlserver://h;password={x}hidden;encrypt=true",
+            "sqlserver://h;password=x;hidden",
+            "postgresql://h/d?password=x&ssl-mode=hidden",
             "sqlserver://;password=hidden",
+            "odbc:hidden",
+            "odbc:PWD=hidden",
             "sqlite:",
             "sqlite::memory:",
             "duckdb::memory:",

@@ -1,9 +1,9 @@
 //! Arrow's IPC format. Here are messages from peers that need not be trusted: a schema, then record batches, each
 //! checked before Arrow's reader sees it, because that panics or allocates at will on contradictory lengths.
 //!
-//! Buffers are shared with the bytes received, not copied, where their alignment allows it. Refused from peers are
-//! dictionaries and compressed bodies: nothing of ours sends them. Where the bytes come from, how many are
-//! borne, and what becomes of columns is for those who ask.
+//! Buffers are shared with the bytes received, not copied, where their alignment allows it. Nothing of ours sends
+//! dictionaries or compressed bodies, but peers may: `packed.rs` makes them plain. Where the bytes come from, how many
+//! are borne, and what becomes of columns is for those who ask.
 //!
 //! Files, which strangers write, too, are read by [`ArrowReader`] (`read.rs`) and written by [`ArrowFileWriter`]
 //! (`write.rs`): `file.rs` has those with a footer, `stream.rs` those without, `held.rs` what columns they have,
@@ -13,6 +13,7 @@ mod build;
 mod file;
 mod held;
 mod layout;
+mod packed;
 mod read;
 mod stream;
 mod unpack;
@@ -24,15 +25,15 @@ pub use write::{ArrowCompression, ArrowFileWriter, ArrowForm, ArrowOptions};
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::ipc;
-use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::RecordBatchDecoder;
 
+use self::held::Held;
+use self::packed::Packed;
 use crate::FormatError;
 
 /// The longest header of a message: what thousands of columns need.
@@ -94,7 +95,11 @@ pub fn frame(bytes: &[u8]) -> Result<Framed, FormatError> {
 /// Turns the messages of one stream into rows.
 #[derive(Debug)]
 pub struct BatchDecoder {
+    /// Values in place of dictionaries.
     schema: SchemaRef,
+    packed: Packed,
+    /// Bytes of the last batch in memory, if it had dictionaries or was compressed.
+    unpacked: u64,
 }
 
 impl BatchDecoder {
@@ -109,12 +114,30 @@ impl BatchDecoder {
         }
         let fields = schema.fields().ok_or_else(|| malformed("its schema has no list of columns"))?;
         for field in fields {
-            check_field(field, Taken::Plain).map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
+            let checked = match field.dictionary() {
+                Some(_) => check_dictionary(field),
+                None => check_field(field, Taken::Plain),
+            };
+            checked.map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
         }
-        Ok(BatchDecoder { schema: Arc::new(fb_to_schema(schema)) })
+        let packed = Packed::new(Held::of(schema)?);
+        Ok(BatchDecoder { schema: packed.plain_schema(), packed, unpacked: 0 })
     }
 
-    /// The columns, as they were sent.
+    /// Bounds what a compressed batch, one with dictionaries, and all dictionaries together may take in memory, bytes;
+    /// 64 MiB unless it is said.
+    pub fn unpacking(mut self, bytes_max: usize) -> Self {
+        self.packed.limit(bytes_max as u64);
+        self
+    }
+
+    /// Bytes that the rows of the last message take in memory, if they came compressed or with dictionaries; else 0, since
+    /// then they take no more than the message.
+    pub fn unpacked(&self) -> u64 {
+        self.unpacked
+    }
+
+    /// The columns, as they were sent, with the values of dictionaries in their place.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -124,15 +147,22 @@ impl BatchDecoder {
     ///
     /// # Errors
     /// What is wrong with the message or its values.
-    pub fn decode(&self, header: &[u8], body: &Buffer) -> Result<Option<RecordBatch>, FormatError> {
+    pub fn decode(&mut self, header: &[u8], body: &Buffer) -> Result<Option<RecordBatch>, FormatError> {
+        self.unpacked = 0;
         let message = read_header(header)?;
         let batch = match message.header_type() {
             ipc::MessageHeader::NONE => return Ok(None),
             ipc::MessageHeader::RecordBatch => message.header_as_record_batch().ok_or_else(|| malformed("its record batch is missing"))?,
             ipc::MessageHeader::Schema => return Err(malformed("a second schema; open another call for rows of other columns")),
-            ipc::MessageHeader::DictionaryBatch => return Err(malformed(DICTIONARY)),
+            ipc::MessageHeader::DictionaryBatch => {
+                let dictionary = message.header_as_dictionary_batch().ok_or_else(|| malformed("its dictionary is missing"))?;
+                return self.packed.dictionary(&dictionary, body).map(|()| None);
+            }
             other => return Err(malformed(format!("a message of type {other:?} is not expected"))),
         };
+        if batch.compression().is_some() || self.packed.has_dictionaries() {
+            return self.unpack(&batch, body).map(Some);
+        }
         self.check_batch(&batch, body.len())?;
         RecordBatchDecoder::try_new(body, batch, self.schema.clone(), &HashMap::new(), &message.version())
             .and_then(RecordBatchDecoder::read_record_batch)
@@ -140,11 +170,17 @@ impl BatchDecoder {
             .map_err(|e| malformed(reason(&e.to_string())))
     }
 
+    /// The rows of a batch that has dictionaries or is compressed.
+    fn unpack(&mut self, batch: &ipc::RecordBatch<'_>, body: &Buffer) -> Result<RecordBatch, FormatError> {
+        let (columns, rows) = self.packed.batch(batch, body)?;
+        let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size());
+        self.unpacked = columns.iter().map(bytes).sum::<usize>() as u64;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|e| malformed(reason(&e.to_string())))
+    }
+
     /// Whether every length is what it can be.
     fn check_batch(&self, batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), FormatError> {
-        if batch.compression().is_some() {
-            return Err(malformed("its body is compressed; send it uncompressed (in pyarrow: IpcWriteOptions(compression=None))"));
-        }
         if batch.length() < 0 {
             return Err(malformed("its number of rows is negative"));
         }
@@ -258,12 +294,25 @@ where
 
 const FEW_BUFFERS: &str = "it has fewer buffers than its columns need";
 
-const DICTIONARY: &str = "dictionary-encoded columns are not taken; send the values (in pyarrow: column.dictionary_decode())";
+const DICTIONARY: &str = "a dictionary within a column is not taken; send the values";
+
+/// As [`check_field`] for a column of a peer that has a dictionary: of single values, which can be counted.
+fn check_dictionary(field: ipc::Field<'_>) -> Result<(), String> {
+    use ipc::Type;
+    let single = !matches!(
+        field.type_type(),
+        Type::Null | Type::List | Type::LargeList | Type::FixedSizeList | Type::FixedSizeBinary | Type::Struct_ | Type::Map
+    );
+    if !single || field.children().is_some_and(|children| !children.is_empty()) {
+        return Err(format!("a dictionary of {:?} is not taken; send the values", field.type_type()));
+    }
+    check_field(field, Taken::Files)
+}
 
 /// What is taken of whom.
 #[derive(Clone, Copy, PartialEq)]
 enum Taken {
-    /// Of peers: no dictionaries, no values of a fixed number of bytes or items.
+    /// Of peers: no dictionaries below the columns, no values of a fixed number of bytes or items.
     Plain,
     /// Of files: those, too.
     Files,
@@ -340,10 +389,12 @@ fn check_children(field: ipc::Field<'_>, count: usize, taken: Taken) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use arrow::array::{ArrayRef, Int32Array, StringViewArray, StructArray};
-    use arrow::datatypes::{Field, Fields};
-    use arrow::ipc::writer::StreamWriter;
+    use arrow::array::{AsArray, DictionaryArray, FixedSizeListArray, Int32Array, StringArray, StringViewArray, StructArray};
+    use arrow::datatypes::{Field, Fields, Int8Type};
+    use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
     fn batch() -> RecordBatch {
         let n: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
@@ -370,8 +421,8 @@ mod tests {
                 break;
             }
             let (header, body) = (&bytes[begin..begin + frame.header], bytes.slice_with_length(end - frame.body, frame.body));
-            match &decoder {
-                None => decoder = Some(BatchDecoder::new(header)?),
+            match &mut decoder {
+                None => decoder = Some(BatchDecoder::new(header)?.unpacking(1 << 20)),
                 Some(decoder) => batches.extend(decoder.decode(header, &body)?),
             }
             at = end;
@@ -393,6 +444,57 @@ mod tests {
         assert_eq!(frame(&bytes[..first.bytes() - 1]).unwrap(), Framed::Part(first.bytes()));
     }
 
+    fn with_dictionary(keys: Vec<Option<i8>>, values: Vec<&str>) -> RecordBatch {
+        let values: ArrayRef = Arc::new(StringArray::from(values));
+        let coded: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::try_new(keys.into(), values).unwrap());
+        let n: ArrayRef = Arc::new(Int32Array::from_iter_values(0..coded.len() as i32));
+        RecordBatch::try_from_iter_with_nullable([("s", coded, true), ("n", n, true)]).unwrap()
+    }
+
+    fn written_with(options: IpcWriteOptions, batches: &[RecordBatch]) -> Vec<u8> {
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.into_inner().unwrap()
+    }
+
+    #[test]
+    fn dictionaries_and_compressed_bodies_become_plain() {
+        // The second batch brings a dictionary that takes the place of the first one's.
+        let coded =
+            [with_dictionary(vec![Some(0), None, Some(1), Some(0)], vec!["anna", "ben"]), with_dictionary(vec![Some(0)], vec!["carla"])];
+        let codecs = [None, Some(ipc::CompressionType::LZ4_FRAME), Some(ipc::CompressionType::ZSTD)];
+        for codec in codecs {
+            let options = || IpcWriteOptions::default().try_with_compression(codec).unwrap();
+            let batches = read(written_with(options(), &coded)).unwrap();
+            let texts: Vec<Vec<_>> = batches.iter().map(|b| b.column(0).as_string::<i32>().iter().collect()).collect();
+            assert_eq!(texts, [vec![Some("anna"), None, Some("ben"), Some("anna")], vec![Some("carla")]], "{codec:?}");
+            assert_eq!(batches[0].column(1).as_ref(), coded[0].column(1).as_ref());
+            assert_eq!(read(written_with(options(), &[batch(), batch().slice(1, 2)])).unwrap()[0], batch(), "{codec:?}");
+        }
+    }
+
+    /// A few bytes may stand for many.
+    #[test]
+    fn what_would_become_too_large_is_refused() {
+        let long = "x".repeat(100_000);
+        let error = |bytes: Vec<u8>| read(bytes).unwrap_err().to_string();
+        let rows = with_dictionary(vec![Some(0); 100], vec![long.as_str()]);
+        let plain = written_with(IpcWriteOptions::default(), &[rows]);
+        assert!(error(plain).contains("column 's': its values would take 10000800 bytes without the dictionary"));
+        let zeros: ArrayRef = Arc::new(Int32Array::from(vec![0; 1 << 20]));
+        let zeros = RecordBatch::try_from_iter([("n", zeros)]).unwrap();
+        let options = IpcWriteOptions::default().try_with_compression(Some(ipc::CompressionType::ZSTD)).unwrap();
+        let packed = written_with(options, &[zeros]);
+        assert!(packed.len() < 10_000 && error(packed).contains("more than 1048576 bytes when it is decompressed"));
+        let values = vec![long.as_str(); 20];
+        let large = written_with(IpcWriteOptions::default(), &[with_dictionary(vec![None], values)]);
+        assert!(error(large).contains("its dictionaries take"));
+        let lists: ArrayRef = Arc::new(FixedSizeListArray::new_null(Arc::new(Field::new("x", DataType::Int32, true)), 2, 1));
+        let lists: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::try_new(vec![Some(0)].into(), lists).unwrap());
+        let lists = RecordBatch::try_from_iter_with_nullable([("l", lists, true)]).unwrap();
+        assert!(error(written_with(IpcWriteOptions::default(), &[lists])).contains("column 'l': a dictionary of"));
+    }
+
     #[test]
     fn errors_say_what_is_wrong() {
         let error = |bytes: &[u8]| read(bytes.to_vec()).unwrap_err().to_string();
@@ -408,12 +510,16 @@ mod tests {
     /// Whatever byte is wrong, there are rows or an error, never a panic.
     #[test]
     fn wrong_bytes_are_errors() {
-        let bytes = written();
-        for at in 0..bytes.len() {
-            for wrong in [0x00, 0x01, 0x7f, 0x80, 0xff] {
-                let mut bytes = bytes.clone();
-                bytes[at] = wrong;
-                let _ = read(bytes);
+        let rows = with_dictionary(vec![Some(0), None, Some(1)], vec!["anna", "ben"]);
+        let options = IpcWriteOptions::default().try_with_compression(Some(ipc::CompressionType::LZ4_FRAME)).unwrap();
+        let packed = [written_with(IpcWriteOptions::default(), std::slice::from_ref(&rows)), written_with(options, &[rows])];
+        for bytes in [written()].into_iter().chain(packed) {
+            for at in 0..bytes.len() {
+                for wrong in [0x00, 0x01, 0x7f, 0x80, 0xff] {
+                    let mut bytes = bytes.clone();
+                    bytes[at] = wrong;
+                    let _ = read(bytes);
+                }
             }
         }
     }

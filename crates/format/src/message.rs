@@ -35,10 +35,39 @@ pub(crate) fn too_many_bytes() -> String {
     format!("messages of more than {} MB were to be decoded at once", BYTES_MAX >> 20)
 }
 
+/// Where a message lies in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its first byte.
+    pub from: u32,
+    /// How many bytes; less than none is a null value.
+    pub length: i32,
+}
+
+impl Place {
+    /// The message; none is a null value.
+    ///
+    /// # Panics
+    /// It lies elsewhere than in `bytes`.
+    #[inline]
+    pub fn of(self, bytes: &[u8]) -> Option<&[u8]> {
+        let (from, length) = (self.from as usize, usize::try_from(self.length).ok()?);
+        Some(&bytes[from..from + length])
+    }
+}
+
 /// Decodes messages, each of which is whole. None or more rows a message.
 pub trait MessageDecoder: Send {
     /// Takes message number n (counted from 0 since the last `take`). `None` is a null value (a tombstone).
     fn push(&mut self, message: Option<&[u8]>);
+
+    /// Takes several messages, which lie in one buffer. One call for all of them: what it calls for each is known to the
+    /// compiler.
+    fn push_all(&mut self, bytes: &[u8], places: &[Place]) {
+        for place in places {
+            self.push(place.of(bytes));
+        }
+    }
 
     /// Messages pushed since the last take.
     fn pending(&self) -> usize;

@@ -59,6 +59,13 @@ impl RawOptions {
         self.left.get(name).map(String::as_str)
     }
 
+    /// Gives an option a value, unless it has one.
+    pub fn or_insert(&mut self, name: &str, value: impl Into<String>) {
+        if !self.left.contains_key(name) {
+            self.left.insert(name.to_string(), value.into());
+        }
+    }
+
     /// Takes one option; remembers the name as known.
     pub fn take<T: OptionValue>(&mut self, name: &'static str) -> Result<Option<T>, FormatError> {
         self.known.push(name);

@@ -9,7 +9,9 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use tidemill_block::Block;
 use tidemill_connect::registry::Connector;
-use tidemill_connect::{Committable, ConnectError, Reader, ReaderContext, Sink, SinkContext, Source, Split, Writer, WriterStats};
+use tidemill_connect::{
+    Changelog, Committable, ConnectError, Reader, ReaderContext, Sink, SinkContext, Source, Split, Writer, WriterStats,
+};
 use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
 use tidemill_format::{option_enum, options};
 
@@ -56,6 +58,18 @@ option_enum! {
     }
 }
 
+option_enum! {
+    /// What publishers may say of their rows.
+    pub enum InletChanges {
+        /// Every row is a new one.
+        Refuse = "refuse",
+        /// Rows are inserted, updated and deleted, and every change is there.
+        All = "all",
+        /// Rows replace each other by the table's primary key.
+        Upsert = "upsert",
+    }
+}
+
 options! {
     /// Options of the connector `stream`.
     pub struct StreamOptions {
@@ -74,6 +88,11 @@ options! {
         ours "stream.queue-bytes" => queue_bytes: ByteSize = ByteSize(8 << 20);
         /// Written `exactly-once`: how much of the log is kept that every subscriber has acknowledged.
         ours "stream.retention-bytes" => retention_bytes: ByteSize = ByteSize(1 << 30);
+        /// Read: what publishers may say of their rows in a column `row_kind` TINYINT (0 +I, 1 -U, 2 +U, 3 -D),
+        /// which the table does not declare. `refuse`: rows are new ones. `all`: rows are inserted, updated and
+        /// deleted, and every change is there. `upsert`: a +I or +U replaces the row of its PRIMARY KEY, and a -D
+        /// need have no other columns. Who leaves the column out sends new rows.
+        ours "stream.changes" => changes: InletChanges = InletChanges::Refuse;
         /// Written: columns by which subscribers may tell rows apart, with commas; by default those of
         /// the table's PRIMARY KEY.
         ours "stream.primary-key" => primary_key: Option<String>;
@@ -99,8 +118,15 @@ impl StreamOptions {
     }
 }
 
-fn make_source(_schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
-    Ok(Box::new(StreamSource::new(Hub::global(), StreamOptions::checked(raw)?)))
+fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
+    let options = StreamOptions::checked(raw)?;
+    if options.changes != InletChanges::Refuse && schema.field_with_name(ROW_KIND).is_ok() {
+        return Err(ConnectError::new(format!(
+            "{}: with 'stream.changes' publishers say in '{ROW_KIND}' what their rows do, so the table can have no column of this name",
+            raw.owner()
+        )));
+    }
+    Ok(Box::new(StreamSource::new(Hub::global(), options)))
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
@@ -148,9 +174,18 @@ impl Source for StreamSource {
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
         self.hub.serving()?;
         let stream = self.hub.enter(&self.options.name);
-        let reader = InletReader::open(stream.clone(), split.position.as_ref(), context, self.options.queue_bytes.0)?;
+        let (changes, bound) = (self.options.changes != InletChanges::Refuse, self.options.queue_bytes.0);
+        let reader = InletReader::open(stream.clone(), split.position.as_ref(), context, bound, changes)?;
         *self.open.lock().expect("no panic while held") = Some((stream, reader.run()));
         Ok(Box::new(reader))
+    }
+
+    fn changelog(&self) -> Changelog {
+        match self.options.changes {
+            InletChanges::Refuse => Changelog::Append,
+            InletChanges::All => Changelog::All,
+            InletChanges::Upsert => Changelog::Upsert,
+        }
     }
 
     fn one_split(&self) -> bool {

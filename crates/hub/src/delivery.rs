@@ -54,6 +54,13 @@ impl Delivery {
         Delivery::new(self.batch.slice(skip, self.batch.num_rows() - skip), self.next_offset, self.snapshot, self.arrival_ns)
     }
 
+    /// So many of the rows, from the row `at` on. What is made of them is not shared.
+    pub fn part(&self, at: usize, rows: usize) -> Self {
+        // Rows of contents have no numbers.
+        let next = if self.snapshot { self.next_offset } else { self.first() + (at + rows) as u64 };
+        Delivery::new(self.batch.slice(at, rows), next, self.snapshot, self.arrival_ns)
+    }
+
     /// What `make` makes of the rows, made once for all subscribers; others wait meanwhile. There is one
     /// value of each type: two encodings need two types. `make` must not call this again.
     pub fn cached<T: Send + Sync + 'static>(&self, make: impl FnOnce(&RecordBatch) -> T) -> Arc<T> {

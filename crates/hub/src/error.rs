@@ -4,6 +4,37 @@ use std::fmt;
 
 use tidemill_connect::ConnectError;
 
+/// Why rows of a publisher were refused, as it is counted for each stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Their columns are not those of the stream, or they change rows where only new ones are taken.
+    Schema,
+    /// No rows can be made of their bytes.
+    Malformed,
+    /// NULL in a column that has none.
+    Null,
+    /// Rows before them are missing.
+    Gap,
+    /// They are more than is taken at once.
+    TooLarge,
+}
+
+impl Refusal {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Refusal; 5] = [Refusal::Schema, Refusal::Malformed, Refusal::Null, Refusal::Gap, Refusal::TooLarge];
+
+    /// The name that metrics give it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::Schema => "schema",
+            Refusal::Malformed => "malformed",
+            Refusal::Null => "null",
+            Refusal::Gap => "gap",
+            Refusal::TooLarge => "too_large",
+        }
+    }
+}
+
 /// Why rows were not taken or cannot be had. Every text is complete: it names the stream and says what
 /// to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int8Type, Schema, SchemaRef};
 use tidemill_format::types::type_name;
 
-use crate::error::HubError;
+use crate::error::{HubError, Refusal};
 use crate::stream::ROW_KIND;
 
 /// Makes batches fit; remembers how for batches of one schema after another.
@@ -54,32 +54,34 @@ impl Fit {
     /// The rows with exactly the wanted columns.
     ///
     /// # Errors
-    /// [`HubError::Schema`]: other columns, a NULL where none may be, rows that are not new.
-    pub fn fit(&mut self, batch: RecordBatch) -> Result<RecordBatch, HubError> {
+    /// [`HubError::Schema`]: other columns, a NULL where none may be, rows that are not new; with what it counts for.
+    pub fn fit(&mut self, batch: RecordBatch) -> Result<RecordBatch, (Refusal, HubError)> {
         if Arc::ptr_eq(batch.schema_ref(), &self.wanted) {
             return Ok(batch);
         }
         let (wanted, rows) = (self.wanted.clone(), batch.num_rows());
-        let plan = self.plan(batch.schema_ref())?;
+        let schema = |e| (Refusal::Schema, e);
+        let plan = self.plan(batch.schema_ref()).map_err(schema)?;
         if let Some(at) = plan.row_kind {
-            self.only_new(batch.column(at))?;
+            self.only_new(batch.column(at)).map_err(schema)?;
         }
-        let wrong = |why: String| HubError::Schema(format!("rows for stream '{}': {why}", self.stream));
+        let wrong = |refusal, why: String| (refusal, HubError::Schema(format!("rows for stream '{}': {why}", self.stream)));
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(plan.columns.len());
         for (place, field) in plan.columns.iter().zip(wanted.fields()) {
             columns.push(match place {
                 Place::Take(at) => batch.column(*at).clone(),
                 Place::Cast(at) => {
-                    cast(batch.column(*at), field.data_type()).map_err(|e| wrong(format!("column '{}': {e}", field.name())))?
+                    let cast = cast(batch.column(*at), field.data_type());
+                    cast.map_err(|e| wrong(Refusal::Malformed, format!("column '{}': {e}", field.name())))?
                 }
                 Place::Null => new_null_array(field.data_type(), rows),
             });
             if !field.is_nullable() && columns.last().is_some_and(|c| c.null_count() > 0) {
-                return Err(wrong(format!("column '{}' is NOT NULL, but a row has NULL in it", field.name())));
+                return Err(wrong(Refusal::Null, format!("column '{}' is NOT NULL, but a row has NULL in it", field.name())));
             }
         }
         RecordBatch::try_new_with_options(wanted, columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
-            .map_err(|e| wrong(e.to_string()))
+            .map_err(|e| wrong(Refusal::Malformed, e.to_string()))
     }
 
     /// The plan for a schema. A copy: a few numbers a batch.
@@ -98,7 +100,7 @@ impl Fit {
         match kinds.as_primitive_opt::<Int8Type>() {
             Some(kinds) if kinds.null_count() == 0 && kinds.values().iter().all(|k| *k == 0) => Ok(()),
             _ => Err(HubError::Schema(format!(
-                "stream '{}' takes new rows only: its column '{ROW_KIND}' must be TINYINT and 0 (+I) in every row; leave it out",
+                "stream '{}' takes new rows only: its column '{ROW_KIND}' must be TINYINT and 0 (+I) in every row; leave it out, or set 'stream.changes' of the table",
                 self.stream
             ))),
         }

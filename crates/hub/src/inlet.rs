@@ -9,16 +9,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, new_null_array,
+};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use hashbrown::HashMap;
 use serde_json::Value;
-use tidemill_block::clock;
+use tidemill_block::{RowKind, clock};
 use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Waker};
 
-use crate::stream::{Counters, Mark, Stream};
+use crate::stream::{Counters, Mark, ROW_KIND, Stream};
 
 /// The publishers whose marks are kept: each is an entry in every checkpoint.
 pub(crate) const PUBLISHERS_MAX: usize = 100_000;
@@ -67,7 +69,10 @@ pub(crate) struct State {
 
 /// A job that reads.
 pub(crate) struct Run {
+    /// The columns of the table; behind them [`ROW_KIND`] if it takes changes, NULL for a new row.
     pub schema: SchemaRef,
+    /// Publishers may say what rows do.
+    pub changes: bool,
     waker: Waker,
     /// The reader found nothing.
     waiting: bool,
@@ -173,6 +178,11 @@ impl Inlet {
         self.lock().run.as_ref().and_then(|r| r.wanted.clone())
     }
 
+    /// Whether a job reads that takes rows which change others.
+    pub fn changes(&self) -> bool {
+        self.lock().run.as_ref().is_some_and(|r| r.changes)
+    }
+
     /// Publishers connected and bytes waiting.
     pub fn standing(&self) -> (u64, u64) {
         let state = self.lock();
@@ -183,7 +193,14 @@ impl Inlet {
     ///
     /// # Errors
     /// Another one does; the position is none of ours.
-    fn attach(&self, request: &ReadRequest, position: Option<&Value>, waker: Waker, bound: u64) -> Result<u64, ConnectError> {
+    fn attach(
+        &self,
+        request: &ReadRequest,
+        position: Option<&Value>,
+        waker: Waker,
+        bound: u64,
+        changes: bool,
+    ) -> Result<u64, ConnectError> {
         let mut state = self.lock();
         if state.run.is_some() {
             return Err(ConnectError::new(format!(
@@ -220,8 +237,9 @@ impl Inlet {
         let all = (0..schema.fields().len()).all(|at| used(&at));
         let names = || -> Arc<[String]> { (0..schema.fields().len()).filter(used).map(|at| schema.field(at).name().clone()).collect() };
         let wanted = if all { None } else { Some(names()) };
+        let schema = if changes { with_kinds(&schema) } else { schema };
         // Until the reader has said how much it takes at once, bytes alone count.
-        state.run = Some(Run { schema, waker, waiting: false, bound, rows_bound: u64::MAX, wanted });
+        state.run = Some(Run { schema, changes, waker, waiting: false, bound, rows_bound: u64::MAX, wanted });
         Ok(state.runs)
     }
 
@@ -411,6 +429,30 @@ impl State {
     }
 }
 
+/// The columns that publishers send to a table that takes changes.
+fn with_kinds(columns: &SchemaRef) -> SchemaRef {
+    let mut fields = columns.fields().to_vec();
+    fields.push(Arc::new(Field::new(ROW_KIND, DataType::Int8, true)));
+    Arc::new(Schema::new(fields))
+}
+
+/// What the rows of a batch do, which stands in its last column; all are new ones where that is NULL.
+///
+/// # Errors
+/// The first value that is no kind, and its row, from 0.
+pub(crate) fn kinds_of(batch: &RecordBatch) -> Result<Option<Vec<RowKind>>, (i8, usize)> {
+    let column = batch.column(batch.num_columns() - 1).as_primitive::<Int8Type>();
+    let values = column.values();
+    if column.null_count() == column.len() || (column.null_count() == 0 && values.iter().all(|kind| *kind == 0)) {
+        return Ok(None);
+    }
+    let kind = |row: usize| match values[row] {
+        _ if column.is_null(row) => Ok(RowKind::Insert),
+        code => u8::try_from(code).ok().and_then(RowKind::from_byte).ok_or((code, row)),
+    };
+    (0..column.len()).map(kind).collect::<Result<Vec<_>, _>>().map(Some)
+}
+
 /// The publishers of a position that [`State::snapshot`] wrote.
 fn restored(position: &Value) -> Option<Vec<(String, Progress)>> {
     let publishers = position.get("publishers")?.as_object()?;
@@ -440,6 +482,8 @@ pub(crate) struct InletReader {
     schema: SchemaRef,
     /// The rows come out as they went in.
     plain: bool,
+    /// The last column of what comes in says what rows do.
+    changes: bool,
     pieces: Vec<Piece>,
 }
 
@@ -448,12 +492,19 @@ impl InletReader {
     ///
     /// # Errors
     /// As [`Inlet::attach`].
-    pub fn open(stream: Arc<Stream>, position: Option<&Value>, context: ReaderContext, bound: u64) -> Result<Self, ConnectError> {
+    pub fn open(
+        stream: Arc<Stream>,
+        position: Option<&Value>,
+        context: ReaderContext,
+        bound: u64,
+        changes: bool,
+    ) -> Result<Self, ConnectError> {
         let request = context.request;
-        let run = stream.inlet.attach(&request, position, context.waker, bound)?;
-        let plain = request.metadata.is_empty() && request.projection.iter().copied().eq(0..request.physical.fields().len());
+        let run = stream.inlet.attach(&request, position, context.waker, bound, changes)?;
+        let all = request.projection.iter().copied().eq(0..request.physical.fields().len());
+        let plain = request.metadata.is_empty() && all && !changes;
         let schema = if plain { request.physical.clone() } else { request.schema() };
-        Ok(InletReader { stream, run, request, schema, plain, pieces: Vec::new() })
+        Ok(InletReader { stream, run, request, schema, plain, changes, pieces: Vec::new() })
     }
 
     pub fn run(&self) -> u64 {
@@ -504,6 +555,17 @@ impl InletReader {
     }
 }
 
+/// What the rows of all pieces do; `None` if all are new ones.
+fn kinds(pieces: &[Piece]) -> Option<Vec<RowKind>> {
+    // Looked at before they came into the queue.
+    let each: Vec<_> = pieces.iter().map(|piece| kinds_of(&piece.batch).expect("kinds were checked")).collect();
+    if each.iter().all(Option::is_none) {
+        return None;
+    }
+    let all = each.into_iter().zip(pieces);
+    Some(all.flat_map(|(kinds, piece)| kinds.unwrap_or_else(|| vec![RowKind::Insert; piece.batch.num_rows()])).collect())
+}
+
 impl Reader for InletReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         let mut pieces = std::mem::take(&mut self.pieces);
@@ -523,10 +585,11 @@ impl Reader for InletReader {
         let arrival_ns = pieces.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
         let bytes = pieces.iter().map(|p| p.bytes).sum();
         let batch = self.build(&pieces);
+        let kinds = if self.changes { kinds(&pieces) } else { None };
         pieces.clear();
         self.pieces = pieces;
         let batch = batch.map_err(|e| ConnectError::new(format!("reading stream '{}': {e}", self.stream.name())))?;
-        Ok(Polled::Rows(Rows::good(batch, arrival_ns, bytes)))
+        Ok(Polled::Rows(Rows { kinds, ..Rows::good(batch, arrival_ns, bytes) }))
     }
 
     fn position(&self) -> Value {

@@ -27,9 +27,9 @@ mod publisher;
 mod stream;
 mod subscriber;
 
-pub use connector::{CONNECTOR, DeliveryMode, SnapshotMode, StreamOptions};
+pub use connector::{CONNECTOR, DeliveryMode, InletChanges, SnapshotMode, StreamOptions};
 pub use delivery::{Delivery, Received};
-pub use error::HubError;
+pub use error::{HubError, Refusal};
 pub use hub::Hub;
 pub use publisher::{Publisher, Sent};
 pub use stream::{From, Mark, OutletInfo, ROW_KIND, Slow, Stream, StreamStats, SubscribeRequest};

@@ -7,10 +7,10 @@ use arrow::datatypes::SchemaRef;
 use serde_json::Value;
 use tidemill_connect::Waker;
 
-use crate::error::HubError;
+use crate::error::{HubError, Refusal};
 use crate::fit::Fit;
-use crate::inlet::{PUBLISHERS_MAX, PublisherState, State};
-use crate::stream::{Mark, Stream};
+use crate::inlet::{PUBLISHERS_MAX, PublisherState, State, kinds_of};
+use crate::stream::{Mark, ROW_KIND, Stream};
 
 /// Puts rows into a stream. Dropped, it is disconnected; what it has sent stays.
 pub struct Publisher {
@@ -20,6 +20,8 @@ pub struct Publisher {
     slot: u64,
     session: u64,
     fit: Fit,
+    /// The last column says what rows do.
+    changes: bool,
 }
 
 /// What became of rows.
@@ -44,7 +46,7 @@ impl Publisher {
         let Some(run) = &state.run else {
             return Err(HubError::NotPublished(format!("no running job reads stream '{}'; start its job and try again", stream.name())));
         };
-        let schema = run.schema.clone();
+        let (schema, changes) = (run.schema.clone(), run.changes);
         let known = if id.is_empty() { None } else { state.names.get(id).copied() };
         let slot = match known {
             Some(slot) => slot,
@@ -76,7 +78,7 @@ impl Publisher {
         let run = state.runs;
         drop(guard);
         let fit = Fit::new(stream.name(), schema);
-        Ok(Publisher { stream: stream.clone(), id: id.to_string(), run, slot, session, fit })
+        Ok(Publisher { stream: stream.clone(), id: id.to_string(), run, slot, session, fit, changes })
     }
 
     /// The columns that the stream takes.
@@ -89,7 +91,7 @@ impl Publisher {
     /// # Errors
     /// [`HubError::Schema`] with both lists of columns.
     pub fn accepts(&mut self, schema: &SchemaRef) -> Result<(), HubError> {
-        self.fit.accepts(schema)
+        self.fit.accepts(schema).inspect_err(|_| self.stream.count_refused(Refusal::Schema))
     }
 
     /// How many of its rows the stream has, and the position that came with them: where to go on. The
@@ -156,7 +158,21 @@ impl Publisher {
                 self.stream.name()
             )));
         }
-        let batch = self.fit.fit(batch)?;
+        let stream = &self.stream;
+        let batch = self.fit.fit(batch).map_err(|(why, error)| {
+            stream.count_refused(why);
+            error
+        })?;
+        if self.changes
+            && let Err((code, row)) = kinds_of(&batch)
+        {
+            self.stream.count_refused(Refusal::Malformed);
+            return Err(HubError::Schema(format!(
+                "rows for stream '{}': row {}: column '{ROW_KIND}' is {code}, expected 0 (+I), 1 (-U), 2 (+U), 3 (-D) or NULL",
+                self.stream.name(),
+                row + 1
+            )));
+        }
         let inlet = &self.stream.inlet;
         let mut guard = inlet.lock();
         let state = &mut *guard;
@@ -164,6 +180,7 @@ impl Publisher {
         let rows = batch.num_rows() as u64;
         let first = offset.unwrap_or(taken);
         if first > taken {
+            self.stream.count_refused(Refusal::Gap);
             return Err(HubError::Gap { stream: self.stream.name().to_string(), publisher: self.id.clone(), expected: taken, got: first });
         }
         let repeated = rows.min(taken - first);

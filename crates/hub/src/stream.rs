@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_connect::{ConnectError, Waker};
 
 use crate::connector::DeliveryMode;
-use crate::error::HubError;
+use crate::error::{HubError, Refusal};
 use crate::inlet::Inlet;
 use crate::log::Log;
 use crate::outlet::Outlet;
@@ -111,6 +111,29 @@ pub struct StreamStats {
     pub duplicates_rows: u64,
     /// Bytes that wait in the inlet for the job.
     pub queue_bytes: u64,
+    /// How often a publisher was refused because its rows have other columns, or are not new where only such are taken.
+    pub refused_schema: u64,
+    /// … because no rows could be made of its bytes.
+    pub refused_malformed: u64,
+    /// … because of a NULL where none may be.
+    pub refused_null: u64,
+    /// … because rows before those that it sent were missing.
+    pub refused_gap: u64,
+    /// … because it sent more at once than is taken.
+    pub refused_too_large: u64,
+}
+
+impl StreamStats {
+    /// How often publishers were refused for this reason.
+    pub fn refused(&self, why: Refusal) -> u64 {
+        match why {
+            Refusal::Schema => self.refused_schema,
+            Refusal::Malformed => self.refused_malformed,
+            Refusal::Null => self.refused_null,
+            Refusal::Gap => self.refused_gap,
+            Refusal::TooLarge => self.refused_too_large,
+        }
+    }
 }
 
 /// Counters of a stream, over all its runs.
@@ -122,6 +145,8 @@ pub(crate) struct Counters {
     pub delivered_bytes: AtomicU64,
     pub dropped_subscribers: AtomicU64,
     pub duplicates_rows: AtomicU64,
+    /// In the order of [`Refusal::ALL`].
+    pub refused: [AtomicU64; Refusal::ALL.len()],
     /// The number of the next row of a `live` stream, as the last run of its job left it: counted on, a
     /// subscriber that comes again learns by its number whether it has missed rows.
     pub live_offset: AtomicU64,
@@ -154,6 +179,12 @@ impl Stream {
         self.inlet.schema()
     }
 
+    /// Whether publishers may say what rows do, in the last of these columns; where it is NULL or left out, rows are new
+    /// ones.
+    pub fn inlet_changes(&self) -> bool {
+        self.inlet.changes()
+    }
+
     /// The columns of these that the job uses which reads the stream; `None` if it uses all. The others may
     /// be NULL, nobody sees them.
     pub fn inlet_wanted(&self) -> Option<Arc<[String]>> {
@@ -174,6 +205,7 @@ impl Stream {
     /// What it has done and how it stands.
     pub fn stats(&self) -> StreamStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let refused = |why: Refusal| read(&self.counters.refused[why as usize]);
         let (publishers, queue_bytes) = self.inlet.standing();
         let mut stats = StreamStats {
             published_rows: read(&self.counters.published_rows),
@@ -182,6 +214,11 @@ impl Stream {
             delivered_bytes: read(&self.counters.delivered_bytes),
             dropped_subscribers: read(&self.counters.dropped_subscribers),
             duplicates_rows: read(&self.counters.duplicates_rows),
+            refused_schema: refused(Refusal::Schema),
+            refused_malformed: refused(Refusal::Malformed),
+            refused_null: refused(Refusal::Null),
+            refused_gap: refused(Refusal::Gap),
+            refused_too_large: refused(Refusal::TooLarge),
             publishers,
             queue_bytes,
             ..StreamStats::default()
@@ -190,6 +227,12 @@ impl Stream {
             (stats.subscribers, stats.next_offset, stats.log_bytes) = outlet.standing();
         }
         stats
+    }
+
+    /// Counts that a publisher was refused. For those who look at rows before a [`Publisher`] gets them, which counts
+    /// what it refuses itself.
+    pub fn count_refused(&self, why: Refusal) {
+        self.counters.refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A publisher called `id`; with an empty `id` nothing is kept of it beyond the connection. `waker`

@@ -2,8 +2,8 @@
 //! deliveries and the producer's id. Also the words for librdkafka's errors.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::ClientContext;
 use rdkafka::client::Client;
@@ -15,8 +15,8 @@ use rdkafka::producer::ProducerContext;
 use rdkafka::types::RDKafkaQueue;
 use rdkafka::util::Timeout;
 use serde::Deserialize;
-use tidemill_block::clock;
 
+use crate::outage::Outage;
 use crate::queue;
 
 /// How long a poll of the events' queue may wait, so that ends are noticed.
@@ -47,14 +47,7 @@ pub struct Failures {
 
 /// Hears what a client has to tell.
 pub struct Context {
-    /// The table and the brokers, for notices.
-    name: String,
-    /// No broker answers.
-    down: AtomicBool,
-    down_since_ns: AtomicU64,
-    /// Errors of connections since then.
-    errors: AtomicU64,
-    last_error: Mutex<Option<String>>,
+    outage: Arc<Outage>,
     failures: Mutex<Failures>,
     failed: AtomicBool,
     producer: Mutex<Option<ProducerId>>,
@@ -73,11 +66,7 @@ impl Context {
     /// For a client of `owner` at `servers`.
     pub fn new(owner: &str, servers: &str) -> Self {
         Context {
-            name: format!("{owner}: Kafka at {servers}"),
-            down: AtomicBool::new(false),
-            down_since_ns: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            last_error: Mutex::default(),
+            outage: Arc::new(Outage::new(format!("{owner}: Kafka at {servers}"))),
             failures: Mutex::default(),
             failed: AtomicBool::new(false),
             producer: Mutex::default(),
@@ -89,26 +78,20 @@ impl Context {
         }
     }
 
+    /// Whether brokers answer.
+    pub fn outage(&self) -> &Arc<Outage> {
+        &self.outage
+    }
+
     /// Something came from a broker: an outage, if there was one, is over.
     #[inline]
     pub fn alive(&self) {
-        if self.down.load(Ordering::Relaxed) {
-            self.up();
-        }
-    }
-
-    #[cold]
-    fn up(&self) {
-        if self.down.swap(false, Ordering::AcqRel) {
-            let seconds = clock::now_ns().saturating_sub(self.down_since_ns.load(Ordering::Acquire)) / 1_000_000_000;
-            let errors = self.errors.swap(0, Ordering::AcqRel);
-            crate::notice(&format!("{} answers again, after {seconds} s and {errors} failed attempts", self.name));
-        }
+        self.outage.alive();
     }
 
     /// What a client last complained about.
     pub fn last_error(&self) -> Option<String> {
-        lock(&self.last_error).clone()
+        self.outage.last_error()
     }
 
     /// Whether a message was not taken.
@@ -183,18 +166,11 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.errors.fetch_add(1, Ordering::AcqRel);
-        let code = error.rdkafka_error_code();
-        if code == Some(RDKafkaErrorCode::AllBrokersDown) {
-            if !self.down.swap(true, Ordering::AcqRel) {
-                self.down_since_ns.store(clock::now_ns(), Ordering::Release);
-                let why = self.last_error().map(|e| format!(" ({e})")).unwrap_or_default();
-                crate::notice(&format!("{}: no broker answers{why}; trying on", self.name));
-            }
-            return;
+        self.outage.count();
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
+            return self.outage.set_down();
         }
-        let text = if reason.is_empty() { error.to_string() } else { reason.to_string() };
-        *lock(&self.last_error) = Some(text);
+        self.outage.note(if reason.is_empty() { error.to_string() } else { reason.to_string() });
     }
 }
 
@@ -221,7 +197,7 @@ impl ConsumerContext for Context {
                     revoked.push(partition);
                 }
             }
-            Rebalance::Error(error) => *lock(&self.last_error) = Some(error.to_string()),
+            Rebalance::Error(error) => self.outage.note(error.to_string()),
         }
     }
 
@@ -230,7 +206,7 @@ impl ConsumerContext for Context {
             // Nothing to commit is no failure.
             Err(e) if e.rdkafka_error_code() != Some(RDKafkaErrorCode::NoOffset) => {
                 if !self.commit_failed.swap(true, Ordering::AcqRel) {
-                    crate::notice(&format!("{}: {e}; the job goes on, its own checkpoints do not need it", self.name));
+                    crate::notice(&format!("{}: {e}; the job goes on, its own checkpoints do not need it", self.outage.name()));
                 }
             }
             _ => self.commit_failed.store(false, Ordering::Release),

@@ -1,7 +1,7 @@
 //! The entries of the registry: from a table's options to its source or sink.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use tidemill_connect::registry::Connector;
@@ -168,10 +168,13 @@ impl Taken {
             discovery,
             reset: self.scan.offset_reset,
             prefetch: self.scan.prefetch,
+            client: self.scan.client,
             group,
             upsert,
             memory: AtomicU64::new(0),
             consumer: Mutex::new(None),
+            ahead: OnceLock::new(),
+            fetcher: Mutex::new(None),
             members: Members::default(),
         }))
     }

@@ -19,6 +19,7 @@ use crate::partitions::Topics;
 use crate::position::GroupPosition;
 use crate::queue::{Batch, Queue};
 use crate::rows::RowMaker;
+use crate::taken::{Message as _, Taken as _};
 
 /// How far partitions have been read: the next offset.
 type Offsets = BTreeMap<(String, i32), i64>;

@@ -12,7 +12,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, SchemaRef, TimeUnit};
 use tidemill_connect::{ConnectError, ReadRequest};
 
-use crate::queue::{Batch, Entry};
+use crate::taken::{Message, Taken};
 
 /// Keys that a sink can write.
 pub const WRITABLE: &[&str] = &["timestamp", "headers"];
@@ -89,7 +89,7 @@ impl Metadata {
     ///
     /// # Errors
     /// A declared type that the value cannot be turned into.
-    pub fn arrays(&self, batch: &Batch<'_>, messages: &[u32]) -> Result<Vec<ArrayRef>, ConnectError> {
+    pub fn arrays<T: Taken>(&self, batch: &T, messages: &[u32]) -> Result<Vec<ArrayRef>, ConnectError> {
         let entries = move || messages.iter().map(move |i| batch.get(*i as usize));
         let mut arrays = Vec::with_capacity(self.wanted.len());
         for (key, field) in &self.wanted {
@@ -116,7 +116,7 @@ fn holds_headers(data_type: &DataType) -> bool {
     pair.len() == 2 && *pair[0].data_type() == DataType::Utf8 && *pair[1].data_type() == DataType::Binary && pair[1].is_nullable()
 }
 
-fn headers<'a>(entries: impl Iterator<Item = Entry<'a>>, declared: &DataType) -> Result<ArrayRef, ConnectError> {
+fn headers<'a>(entries: impl Iterator<Item = impl Message<'a>>, declared: &DataType) -> Result<ArrayRef, ConnectError> {
     let (mut names, mut values, mut lengths) = (StringBuilder::new(), BinaryBuilder::new(), Vec::new());
     for entry in entries {
         let mut count = 0;

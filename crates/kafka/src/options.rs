@@ -71,6 +71,18 @@ option_enum! {
 }
 
 option_enum! {
+    /// What reads partitions.
+    pub enum ScanClient {
+        /// Connections of our own where they speak what brokers want, librdkafka otherwise.
+        Auto = "auto",
+        /// Connections of our own.
+        Direct = "direct",
+        /// librdkafka.
+        Librdkafka = "librdkafka",
+    }
+}
+
+option_enum! {
     /// Which partition a message goes to.
     pub enum Partitioner {
         /// By the hash of its key, as Java producers do; without a key a random one, kept for a while.
@@ -166,6 +178,10 @@ options! {
         /// How many bytes of messages of each partition are fetched ahead, 256 mb at most. By default what fits in 16
         /// mb of memory, or in the partition's part of a sixteenth of the memory limit.
         ours "scan.prefetch" => prefetch: Option<ByteSize>;
+        /// What fetches messages. `direct`: connections of our own, which take less CPU, over plain TCP, with SASL/PLAIN if
+        /// need be, from brokers of version 2.3 and later. `librdkafka`: the library. `auto`: the first where it can. With
+        /// 'scan.assignment' = 'group' it is always the library.
+        ours "scan.client" => client: ScanClient = ScanClient::Auto;
     }
 }
 

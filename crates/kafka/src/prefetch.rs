@@ -4,6 +4,7 @@
 //! the bytes of messages. It holds more: some hundred bytes beside each message, and a queue that is just below its
 //! limit gets one more answer on top. With messages of 100 bytes both are more than the messages themselves, so they
 //! are counted here. Small queues are also the faster ones: what stands in them is still in the processor's caches.
+//! What we fetch ourselves keeps to the same bytes, which are all that it holds: there the number of messages is no matter.
 
 use crate::properties::Connection;
 

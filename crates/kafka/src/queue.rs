@@ -11,6 +11,8 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::{RDKafka, RDKafkaMessage, RDKafkaQueue, RDKafkaRespErr};
 use tidemill_connect::Waker;
 
+use crate::taken::{Message, Taken};
+
 /// Messages taken at once, at most. Each is some 300 bytes of librdkafka's, which are touched when it is taken, when it is
 /// decoded and when it is given back: so many small ones stay in the second cache (1 to 2 MB) meanwhile, four times as
 /// many do not.
@@ -117,10 +119,17 @@ impl Batch<'_> {
     pub fn len(&self) -> usize {
         self.messages.len()
     }
+}
+
+impl Taken for Batch<'_> {
+    type Entry<'a>
+        = Entry<'a>
+    where
+        Self: 'a;
 
     /// A message, or what stands in its place.
     #[inline]
-    pub fn get(&self, index: usize) -> Entry<'_> {
+    fn get(&self, index: usize) -> Entry<'_> {
         // SAFETY: librdkafka gave the pointer, and it is valid until it is destroyed, which is in `drop`.
         Entry { message: unsafe { &*self.messages[index] } }
     }
@@ -141,7 +150,7 @@ pub struct Entry<'a> {
     message: &'a RDKafkaMessage,
 }
 
-impl<'a> Entry<'a> {
+impl Entry<'_> {
     /// The error, if it is none.
     #[inline]
     pub fn error(&self) -> Option<RDKafkaErrorCode> {
@@ -159,26 +168,26 @@ impl<'a> Entry<'a> {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    /// Where it stands in its partition; for the end of a partition, the end.
-    #[inline]
-    pub fn offset(&self) -> i64 {
-        self.message.offset
-    }
-
-    /// Its partition.
-    #[inline]
-    pub fn partition(&self) -> i32 {
-        self.message.partition
-    }
-
     /// Whether two messages are of one partition.
     #[inline]
     pub fn same_partition(&self, other: Entry<'_>) -> bool {
         self.message.partition == other.message.partition && ptr::eq(self.message.rkt, other.message.rkt)
     }
+}
 
-    /// The topic's name.
-    pub fn topic(&self) -> &'a str {
+impl<'a> Message<'a> for Entry<'a> {
+    /// For the end of a partition, the end.
+    #[inline]
+    fn offset(&self) -> i64 {
+        self.message.offset
+    }
+
+    #[inline]
+    fn partition(&self) -> i32 {
+        self.message.partition
+    }
+
+    fn topic(&self) -> &'a str {
         if self.message.rkt.is_null() {
             return "";
         }
@@ -187,22 +196,19 @@ impl<'a> Entry<'a> {
         name.to_str().unwrap_or("")
     }
 
-    /// The value; none is null.
     #[inline]
-    pub fn value(&self) -> Option<&'a [u8]> {
+    fn value(&self) -> Option<&'a [u8]> {
         // SAFETY: librdkafka gives pointer and length of bytes that live as long as the message.
         unsafe { bytes(self.message.payload, self.message.len) }
     }
 
-    /// The key; none is null.
     #[inline]
-    pub fn key(&self) -> Option<&'a [u8]> {
+    fn key(&self) -> Option<&'a [u8]> {
         // SAFETY: as for the value.
         unsafe { bytes(self.message.key, self.message.key_len) }
     }
 
-    /// Milliseconds since 1970, if the message has a time, and whose it is.
-    pub fn timestamp(&self) -> (Option<i64>, &'static str) {
+    fn timestamp(&self) -> (Option<i64>, &'static str) {
         let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
         // SAFETY: the message lives.
         let ms = unsafe { rd::rd_kafka_message_timestamp(self.message, &mut kind) };
@@ -213,15 +219,13 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The leader's epoch, if it is known.
-    pub fn leader_epoch(&self) -> Option<i32> {
+    fn leader_epoch(&self) -> Option<i32> {
         // SAFETY: the message lives.
         let epoch = unsafe { rd::rd_kafka_message_leader_epoch(self.message) };
         (epoch >= 0).then_some(epoch)
     }
 
-    /// Calls `each` with name and value of every header.
-    pub fn headers(&self, mut each: impl FnMut(&'a [u8], Option<&'a [u8]>)) {
+    fn headers(&self, mut each: impl FnMut(&'a [u8], Option<&'a [u8]>)) {
         let mut headers = ptr::null_mut();
         // SAFETY: the message lives, and its headers with it.
         if unsafe { rd::rd_kafka_message_headers(self.message, &mut headers) } != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {

@@ -1,4 +1,4 @@
-//! Reads one partition: what has arrived in its queue becomes rows.
+//! Reads one partition: what has arrived for it becomes rows, whoever fetched it, librdkafka or we.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,42 +6,122 @@ use std::time::Duration;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::RDKafkaErrorCode;
 use serde_json::Value;
-use tidemill_connect::{ConnectError, Polled, Reader};
+use tidemill_connect::{ConnectError, Polled, Reader, Rows, Waker};
 
 use crate::client::explain;
 use crate::consumer::Consumer;
+use crate::fetch::batch::Fault;
+use crate::fetch::{Came, Feed, named};
 use crate::options::OffsetReset;
 use crate::position::{EARLIEST, Position};
-use crate::queue::{Batch, Entry, Queue};
+use crate::queue::{Batch, Queue};
 use crate::rows::RowMaker;
+use crate::taken::{Message as _, Taken as _};
 
 /// How long to ask for the range of a partition, for an error message.
 const RANGE_WAIT: Duration = Duration::from_secs(2);
 
+/// Where the messages of a partition come from.
+pub enum Inflow {
+    /// librdkafka. Dropped before the consumer.
+    Client(Queue),
+    /// A connection of our own; whom to wake where librdkafka has to go on, and whether it may.
+    Own(Box<Feed>, Waker, bool),
+}
+
 /// Reads a partition.
 pub struct PartitionReader {
-    /// None where nothing is to be read. Dropped before the consumer.
-    queue: Option<Queue>,
+    /// None where nothing is to be read, or no more.
+    inflow: Option<Inflow>,
     consumer: Arc<Consumer>,
     maker: RowMaker,
     position: Position,
     reset: OffsetReset,
     /// Found behind rows that were given first.
     failure: Option<ConnectError>,
+    /// The same: why librdkafka has to go on.
+    unspoken: Option<String>,
     ended: bool,
     numbers: Vec<u32>,
 }
 
+/// What one look brought.
+enum Seen {
+    Rows(Rows),
+    /// Something that is no row: to be looked again.
+    Other,
+    Nothing,
+}
+
 impl PartitionReader {
-    /// A reader at `position`, whose messages come through `queue`; without a queue it is at its end.
-    pub fn new(queue: Option<Queue>, consumer: Arc<Consumer>, maker: RowMaker, position: Position, reset: OffsetReset) -> Self {
-        PartitionReader { ended: queue.is_none(), queue, consumer, maker, position, reset, failure: None, numbers: Vec::new() }
+    /// A reader at `position`, whose messages come by `inflow`; without one it is at its end.
+    pub fn new(inflow: Option<Inflow>, consumer: Arc<Consumer>, maker: RowMaker, position: Position, reset: OffsetReset) -> Self {
+        let ended = inflow.is_none();
+        PartitionReader { inflow, consumer, maker, position, reset, failure: None, unspoken: None, ended, numbers: Vec::new() }
     }
 
     fn close(&mut self) {
-        if self.queue.take().is_some() {
+        if let Some(Inflow::Client(queue)) = self.inflow.take() {
+            drop(queue);
             self.consumer.unassign(&self.position);
         }
+    }
+
+    /// Looks into a queue of librdkafka.
+    fn look(&mut self, queue: &mut Queue, rows_max: usize) -> Result<Seen, ConnectError> {
+        let batch = queue.take(rows_max);
+        if batch.len() == 0 {
+            return Ok(Seen::Nothing);
+        }
+        self.sort(&batch);
+        if self.numbers.is_empty() {
+            return Ok(Seen::Other);
+        }
+        self.maker.make(&batch, &self.numbers).map(Seen::Rows)
+    }
+
+    /// Looks at what we fetched.
+    fn look_at_own(&mut self, feed: &mut Feed, rows_max: usize) -> Result<Seen, ConnectError> {
+        match feed.read(rows_max) {
+            Came::Nothing => return Ok(Seen::Nothing),
+            Came::End(end) => self.heed(RDKafkaErrorCode::PartitionEOF, end, String::new),
+            Came::Failed(code, why) => self.heed(named(code), self.position.offset, || why),
+            Came::Unspoken(why) => self.unspoken = Some(why),
+            Came::Messages(given) => {
+                self.position.offset = given.next;
+                self.ended = given.stopped;
+                match given.fault {
+                    None => {}
+                    Some(Fault::Old) => self.unspoken = Some("messages of a format before that of Kafka 0.11".into()),
+                    Some(Fault::Damaged(why)) => {
+                        let place = format!("{}@{}", self.position.split(), self.position.offset);
+                        self.failure = Some(ConnectError::new(format!("{place}: the broker sent {why}; is its disk damaged?")));
+                    }
+                }
+                let messages = feed.messages();
+                if !messages.is_empty() {
+                    self.numbers.clear();
+                    self.numbers.extend(0..messages.len() as u32);
+                    return self.maker.make(&messages, &self.numbers).map(Seen::Rows);
+                }
+            }
+        }
+        Ok(Seen::Other)
+    }
+
+    /// Has librdkafka go on where we cannot.
+    fn hand_over(&mut self, why: &str) -> Result<(), ConnectError> {
+        let Some(Inflow::Own(feed, waker, may)) = self.inflow.take() else { return Ok(()) };
+        drop(feed);
+        if !may {
+            return Err(ConnectError::new(format!(
+                "{}@{}: 'scan.client' = 'direct' cannot read it: {why}; 'auto' reads it with librdkafka",
+                self.position.split(),
+                self.position.offset
+            )));
+        }
+        self.inflow = Some(Inflow::Client(self.consumer.assign(&self.position, waker)?));
+        Ok(())
     }
 
     /// Sorts a batch into messages to be decoded and what else may stand in it.
@@ -50,7 +130,7 @@ impl PartitionReader {
         for index in 0..batch.len() {
             let entry = batch.get(index);
             if let Some(code) = entry.error() {
-                self.heed(code, entry);
+                self.heed(code, entry.offset(), || entry.error_text());
             } else if let Some(stop) = self.position.stop.filter(|stop| entry.offset() >= *stop) {
                 // What stood before it was read, or is no message: marks of transactions, gaps.
                 self.position.offset = stop;
@@ -68,25 +148,25 @@ impl PartitionReader {
     }
 
     /// Something that is no message.
-    fn heed(&mut self, code: RDKafkaErrorCode, entry: Entry<'_>) {
+    fn heed(&mut self, code: RDKafkaErrorCode, offset: i64, text: impl FnOnce() -> String) {
         match code {
             RDKafkaErrorCode::PartitionEOF => {
                 // Behind the last message there may be marks of transactions, and gaps.
                 if let Some(stop) = self.position.stop
-                    && entry.offset() >= stop
+                    && offset >= stop
                 {
                     self.position.offset = stop;
                     self.ended = true;
                 }
             }
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::LogTruncation => {
-                self.failure = Some(self.lost(&entry.error_text()));
+                self.failure = Some(self.lost(&text()));
             }
             RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownPartition => {
                 self.failure = Some(ConnectError::new(format!(
                     "{}: the topic or the partition is no longer there ({}); was it deleted? If it is created anew, start with --fresh",
                     self.position.split(),
-                    entry.error_text()
+                    text()
                 )));
             }
             // Librdkafka goes on trying; the context tells of outages.
@@ -99,7 +179,7 @@ impl PartitionReader {
             | RDKafkaErrorCode::PollExceeded => {}
             other => {
                 let place = format!("{}@{}", self.position.split(), self.position.offset);
-                self.failure = Some(ConnectError::new(format!("{place}: {} ({})", explain(other), entry.error_text())));
+                self.failure = Some(ConnectError::new(format!("{place}: {} ({})", explain(other), text())));
             }
         }
     }
@@ -131,26 +211,26 @@ impl Reader for PartitionReader {
                 self.close();
                 return Ok(Polled::End);
             }
-            // The queue is lent out while its batch is looked at.
-            let mut queue = self.queue.take().expect("there until the end");
-            let batch = queue.take(rows_max);
-            let got = batch.len();
-            self.sort(&batch);
-            let numbers = std::mem::take(&mut self.numbers);
-            let rows = if numbers.is_empty() { Ok(None) } else { self.maker.make(&batch, &numbers).map(Some) };
-            drop(batch);
-            self.numbers = numbers;
-            self.queue = Some(queue);
-            let place = || format!("{}@{}", self.position.split(), self.position.offset);
-            if let Some(rows) = rows.map_err(|e| e.at(place()))? {
-                self.consumer.context().alive();
-                return Ok(Polled::Rows(rows));
+            if let Some(why) = self.unspoken.take() {
+                self.hand_over(&why)?;
+            }
+            // It is lent out while it is looked at.
+            let mut inflow = self.inflow.take().expect("there until the end");
+            let seen = match &mut inflow {
+                Inflow::Client(queue) => self.look(queue, rows_max),
+                Inflow::Own(feed, ..) => self.look_at_own(feed, rows_max),
+            };
+            self.inflow = Some(inflow);
+            match seen.map_err(|e| e.at(format!("{}@{}", self.position.split(), self.position.offset)))? {
+                Seen::Rows(rows) => {
+                    self.consumer.context().alive();
+                    return Ok(Polled::Rows(rows));
+                }
+                Seen::Nothing => return Ok(Polled::Pending),
+                Seen::Other => {}
             }
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
-            }
-            if got == 0 && !self.ended {
-                return Ok(Polled::Pending);
             }
         }
     }

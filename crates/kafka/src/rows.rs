@@ -14,7 +14,7 @@ use tidemill_format::message::{MessageDecoder, Messages};
 
 use crate::layout::{Layout, Part};
 use crate::metadata::Metadata;
-use crate::queue::Batch;
+use crate::taken::{Message as _, Taken};
 
 /// Makes rows of messages.
 pub struct RowMaker {
@@ -68,24 +68,13 @@ impl RowMaker {
     ///
     /// # Errors
     /// What is no fault of a message.
-    pub fn make(&mut self, batch: &Batch<'_>, numbers: &[u32]) -> Result<Rows, ConnectError> {
+    pub fn make<T: Taken>(&mut self, batch: &T, numbers: &[u32]) -> Result<Rows, ConnectError> {
         let arrival_ns = clock::now_ns();
-        let mut bytes = 0;
-        // Where tombstones delete, they are not the value format's affair.
         let mut tombstones = Vec::new();
-        for (i, number) in numbers.iter().enumerate() {
-            let message = batch.get(*number as usize);
-            let (key, value) = (message.key(), message.value());
-            bytes += key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
-            if let Some(decoder) = &mut self.key {
-                decoder.push(key);
-            }
-            if value.is_none() && self.upsert {
-                tombstones.push(i as u32);
-            } else {
-                self.value.push(value);
-            }
-        }
+        let bytes = match self.upsert {
+            true => self.push_upserts(batch, numbers, &mut tombstones),
+            false => batch.push(numbers, &mut *self.value, self.key.as_deref_mut()),
+        };
         let values = self.value.take()?;
         let keys = self.key.as_mut().map(|decoder| decoder.take()).transpose()?;
         let simple = |m: &Messages| m.origins.is_none() && m.bad.is_empty();
@@ -104,10 +93,28 @@ impl RowMaker {
         Ok(rows)
     }
 
+    /// Gives messages to the decoders. Where tombstones delete, they are not the value format's affair.
+    fn push_upserts<T: Taken>(&mut self, batch: &T, numbers: &[u32], tombstones: &mut Vec<u32>) -> usize {
+        let mut bytes = 0;
+        for (i, number) in numbers.iter().enumerate() {
+            let message = batch.get(*number as usize);
+            let (key, value) = (message.key(), message.value());
+            bytes += key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
+            if let Some(decoder) = &mut self.key {
+                decoder.push(key);
+            }
+            match value {
+                None => tombstones.push(i as u32),
+                value => self.value.push(value),
+            }
+        }
+        bytes
+    }
+
     /// Every message is a row.
-    fn straight(
+    fn straight<T: Taken>(
         &self,
-        batch: &Batch<'_>,
+        batch: &T,
         numbers: &[u32],
         values: Messages,
         keys: Option<Messages>,
@@ -181,9 +188,9 @@ impl RowMaker {
     }
 
     /// The rows that these lines describe.
-    fn gathered(
+    fn gathered<T: Taken>(
         &self,
-        batch: &Batch<'_>,
+        batch: &T,
         numbers: &[u32],
         lines: &[Line],
         values: &Messages,

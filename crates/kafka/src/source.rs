@@ -2,7 +2,7 @@
 //! start, so that a restart goes on in the same bounds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
@@ -13,15 +13,16 @@ use tidemill_format::options::ByteSize;
 
 use crate::client::{Context, lock};
 use crate::consumer::Consumer;
+use crate::fetch::{Fetcher, Settings};
 use crate::group::{GroupReader, Members};
 use crate::layout::Layout;
 use crate::metadata;
-use crate::options::OffsetReset;
+use crate::options::{OffsetReset, ScanClient};
 use crate::partitions::{self, Partition, Topics};
 use crate::position::{EARLIEST, Position};
 use crate::prefetch::Prefetch;
 use crate::properties::Connection;
-use crate::reader::{PartitionReader, nothing};
+use crate::reader::{Inflow, PartitionReader, nothing};
 use crate::rows::RowMaker;
 use crate::start::{Bound, Resolver};
 use crate::topic_id;
@@ -47,6 +48,8 @@ pub struct KafkaSource {
     pub reset: OffsetReset,
     /// Bytes of messages fetched ahead of a partition, if the table says it.
     pub prefetch: Option<ByteSize>,
+    /// What fetches them.
+    pub client: ScanClient,
     /// The broker divides the partitions.
     pub group: bool,
     /// A null value deletes.
@@ -55,6 +58,10 @@ pub struct KafkaSource {
     pub memory: AtomicU64,
     /// The consumer, from when it is first needed.
     pub consumer: Mutex<Option<Arc<Consumer>>>,
+    /// How much is fetched ahead of each partition, once it is known.
+    pub ahead: OnceLock<Prefetch>,
+    /// What fetches without librdkafka, from when it is first needed; none within where it cannot.
+    pub fetcher: Mutex<Option<Option<Arc<Fetcher>>>>,
     /// Consumers that are members of the group.
     pub members: Members,
 }
@@ -70,6 +77,27 @@ impl KafkaSource {
         Ok(consumer.insert(Consumer::start(&self.connection, &config, discovery)?).clone())
     }
 
+    /// What fetches without librdkafka, if it can and is to.
+    fn fetcher(&self, consumer: &Consumer) -> Result<Option<Arc<Fetcher>>, ConnectError> {
+        if self.client == ScanClient::Librdkafka {
+            return Ok(None);
+        }
+        let mut fetcher = lock(&self.fetcher);
+        if let Some(known) = &*fetcher {
+            return Ok(known.clone());
+        }
+        let settings = Settings::of(&self.connection, self.prefetch_of_partition()?, self.reset, self.stop.is_some());
+        let found = match Fetcher::start(&self.connection, settings, consumer.context().outage().clone()) {
+            Ok(found) => Some(found),
+            Err(why) if self.client == ScanClient::Direct => {
+                let owner = &self.connection.owner;
+                return Err(ConnectError::new(format!("{owner}: option 'scan.client' = 'direct': {why}; 'auto' reads with librdkafka")));
+            }
+            Err(_) => None,
+        };
+        Ok(fetcher.insert(found).clone())
+    }
+
     /// Bytes that what was fetched ahead may take, if anybody limits them.
     fn memory(&self) -> Option<u64> {
         Some(self.memory.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
@@ -78,6 +106,14 @@ impl KafkaSource {
     /// What the queue of each partition may hold. Where they share a limit, how many there are is asked for by a client of
     /// its own, since one that reads must know before it begins.
     fn prefetch_of_partition(&self) -> Result<Prefetch, ConnectError> {
+        if let Some(known) = self.ahead.get() {
+            return Ok(*known);
+        }
+        let found = self.find_prefetch()?;
+        Ok(*self.ahead.get_or_init(|| found))
+    }
+
+    fn find_prefetch(&self) -> Result<Prefetch, ConnectError> {
         if let Some(bytes) = self.prefetch {
             return Ok(Prefetch::of_messages(bytes.0));
         }
@@ -151,8 +187,15 @@ impl KafkaSource {
             (None, Some(now)) => position.topic_id = Some(now),
             _ => {}
         }
-        let queue = if nothing(&position) { None } else { Some(consumer.assign(&position, context.waker)?) };
-        Ok(Box::new(PartitionReader::new(queue, consumer, maker, position, self.reset)))
+        let inflow = match self.fetcher(&consumer)? {
+            _ if nothing(&position) => None,
+            Some(fetcher) => {
+                let feed = fetcher.assign(&position, context.waker.clone())?;
+                Some(Inflow::Own(Box::new(feed), context.waker, self.client == ScanClient::Auto))
+            }
+            None => Some(Inflow::Client(consumer.assign(&position, context.waker)?)),
+        };
+        Ok(Box::new(PartitionReader::new(inflow, consumer, maker, position, self.reset)))
     }
 
     /// The id of the topic of a position that a checkpoint may have kept; asked for once a topic and process.

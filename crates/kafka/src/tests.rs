@@ -38,6 +38,8 @@ fn schema() -> SchemaRef {
 fn raw(cluster: &Cluster, options: &[(&str, &str)]) -> RawOptions {
     let mut all: BTreeMap<String, String> = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     all.entry("properties.bootstrap.servers".into()).or_insert_with(|| cluster.bootstrap_servers());
+    // The mock cluster never answers what the id of a topic is.
+    all.entry("connect.timeout".into()).or_insert_with(|| "3 s".into());
     RawOptions::new("table 't'", all)
 }
 
@@ -109,6 +111,9 @@ fn pairs(parts: &[Rows]) -> Vec<(i64, String)> {
     all
 }
 
+/// What fetches, each the same to whoever reads.
+const CLIENTS: [(&str, &str); 2] = [("scan.client", "direct"), ("scan.client", "librdkafka")];
+
 const JSON: [(&str, &str); 2] = [("topic", "t"), ("format", "json")];
 
 /// `JSON`, bounded at what is there, and more.
@@ -127,122 +132,141 @@ fn read_all(source: &dyn Source) -> Vec<(i64, String)> {
 
 #[test]
 fn rows_there_and_back() {
-    let cluster = cluster(&[("t", 3)]);
-    let rows: Vec<(i64, &str)> = (0..1000).map(|i| (i, "x")).collect();
-    write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
-    let source = source(&cluster, &bounded(&[]));
-    assert!(source.bounded());
-    let splits = source.splits(2).unwrap();
-    assert_eq!(splits.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["t:0", "t:1", "t:2"]);
-    // The writer's first message goes to its own partition, the next to the next.
-    let first = read(open(&*source, &splits[0], &[]).as_mut(), usize::MAX);
-    assert_eq!(pairs(&first).iter().map(|p| p.0).take(3).collect::<Vec<_>>(), [0, 3, 6]);
-    assert_eq!(read_all(&*source), rows.iter().map(|(k, v)| (*k, v.to_string())).collect::<Vec<_>>());
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 3)]);
+        let rows: Vec<(i64, &str)> = (0..1000).map(|i| (i, "x")).collect();
+        write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
+        let source = source(&cluster, &bounded(&[client]));
+        assert!(source.bounded());
+        let splits = source.splits(2).unwrap();
+        assert_eq!(splits.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["t:0", "t:1", "t:2"]);
+        // The writer's first message goes to its own partition, the next to the next.
+        let first = read(open(&*source, &splits[0], &[]).as_mut(), usize::MAX);
+        assert_eq!(pairs(&first).iter().map(|p| p.0).take(3).collect::<Vec<_>>(), [0, 3, 6]);
+        assert_eq!(read_all(&*source), rows.iter().map(|(k, v)| (*k, v.to_string())).collect::<Vec<_>>());
+    }
 }
 
 #[test]
 fn with_little_memory_all_is_read() {
-    let cluster = cluster(&[("t", 3)]);
-    let rows: Vec<(i64, &str)> = (0..5000).map(|i| (i, "x")).collect();
-    write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
-    let limited = source(&cluster, &bounded(&[]));
-    // Some hundred messages wait for each partition.
-    assert_eq!(limited.limit_memory(1 << 10), 1 << 10);
-    assert_eq!(read_all(&*limited).len(), rows.len());
-    // What the table says itself nobody can take from its state.
-    assert_eq!(source(&cluster, &bounded(&[("scan.prefetch", "1 mb")])).limit_memory(1 << 20), 0);
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 3)]);
+        let rows: Vec<(i64, &str)> = (0..5000).map(|i| (i, "x")).collect();
+        write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
+        let limited = source(&cluster, &bounded(&[client]));
+        // Some hundred messages wait for each partition.
+        assert_eq!(limited.limit_memory(1 << 10), 1 << 10);
+        assert_eq!(read_all(&*limited).len(), rows.len());
+        // What the table says itself nobody can take from its state.
+        assert_eq!(source(&cluster, &bounded(&[("scan.prefetch", "1 mb")])).limit_memory(1 << 20), 0);
+    }
 }
 
 #[test]
 fn a_reader_goes_on_at_its_position_and_ends_where_it_was_to_end() {
-    let cluster = cluster(&[("t", 1)]);
-    let sink = sink(&cluster, &JSON);
-    let rows: Vec<(i64, &str)> = (0..300).map(|i| (i, "x")).collect();
-    write(&*sink, &rows);
-    let first = source(&cluster, &bounded(&[]));
-    let split = first.splits(1).unwrap().remove(0);
-    let mut reader = open(&*first, &split, &[]);
-    let mut got = pairs(&read(reader.as_mut(), 120));
-    let position = reader.position();
-    drop(reader);
-    drop(first);
-    // What is written later is not of a scan that began before.
-    write(&*sink, &[(1000, "late")]);
-    let again = source(&cluster, &bounded(&[]));
-    let mut reader = open(&*again, &Split { id: split.id, position: Some(position) }, &[]);
-    got.extend(pairs(&read(reader.as_mut(), usize::MAX)));
-    assert_eq!(got.iter().map(|p| p.0).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 1)]);
+        let sink = sink(&cluster, &JSON);
+        let rows: Vec<(i64, &str)> = (0..300).map(|i| (i, "x")).collect();
+        write(&*sink, &rows);
+        let first = source(&cluster, &bounded(&[client]));
+        let split = first.splits(1).unwrap().remove(0);
+        let mut reader = open(&*first, &split, &[]);
+        let mut got = pairs(&read(reader.as_mut(), 120));
+        let position = reader.position();
+        drop(reader);
+        drop(first);
+        // What is written later is not of a scan that began before.
+        write(&*sink, &[(1000, "late")]);
+        let again = source(&cluster, &bounded(&[client]));
+        let mut reader = open(&*again, &Split { id: split.id, position: Some(position) }, &[]);
+        got.extend(pairs(&read(reader.as_mut(), usize::MAX)));
+        assert_eq!(got.iter().map(|p| p.0).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
+    }
 }
 
 #[test]
 fn metadata_and_a_poison_message() {
-    let cluster = cluster(&[("t", 1)]);
-    let text: SchemaRef = Arc::new(Schema::new(vec![Field::new("v", DataType::Utf8, true)]));
-    let mut options = raw(&cluster, &[("topic", "t"), ("format", "raw")]);
-    let sink = KAFKA.sink(&text, &mut options).unwrap();
-    let mut writer = sink.writer(SinkContext { schema: text.clone(), ..sink_context(0, 1) }).unwrap();
-    let values = StringArray::from(vec!["{\"k\":1,\"v\":\"a\"}", "{\"k\":", "{\"k\":2}"]);
-    writer.write(&Block::inserts(RecordBatch::try_new(text, vec![Arc::new(values)]).unwrap(), 1)).unwrap();
-    writer.prepare(true).unwrap();
-    let source = source(&cluster, &bounded(&[]));
-    let split = source.splits(1).unwrap().remove(0);
-    let wanted = [("partition", DataType::Int32), ("offset", DataType::Int64), ("topic", DataType::Utf8), ("timestamp", DataType::Int64)];
-    let parts = read(open(&*source, &split, &wanted).as_mut(), usize::MAX);
-    assert_eq!(pairs(&parts), [(1, "a".to_string()), (2, "-".to_string())]);
-    let all = Rows::merge(parts).unwrap().unwrap();
-    assert_eq!(all.batch.column(2).as_primitive::<Int32Type>().values(), &[0, 0]);
-    assert_eq!(all.batch.column(3).as_primitive::<Int64Type>().values(), &[0, 2]);
-    assert_eq!(all.batch.column(4).as_string::<i32>().value(1), "t");
-    assert_eq!((all.places.as_slice(), all.bad[0].raw.as_slice()), (&["t:0@1".to_string()][..], &b"{\"k\":"[..]));
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 1)]);
+        let text: SchemaRef = Arc::new(Schema::new(vec![Field::new("v", DataType::Utf8, true)]));
+        let mut options = raw(&cluster, &[("topic", "t"), ("format", "raw")]);
+        let sink = KAFKA.sink(&text, &mut options).unwrap();
+        let mut writer = sink.writer(SinkContext { schema: text.clone(), ..sink_context(0, 1) }).unwrap();
+        let values = StringArray::from(vec!["{\"k\":1,\"v\":\"a\"}", "{\"k\":", "{\"k\":2}"]);
+        writer.write(&Block::inserts(RecordBatch::try_new(text, vec![Arc::new(values)]).unwrap(), 1)).unwrap();
+        writer.prepare(true).unwrap();
+        let source = source(&cluster, &bounded(&[client]));
+        let split = source.splits(1).unwrap().remove(0);
+        let wanted =
+            [("partition", DataType::Int32), ("offset", DataType::Int64), ("topic", DataType::Utf8), ("timestamp", DataType::Int64)];
+        let parts = read(open(&*source, &split, &wanted).as_mut(), usize::MAX);
+        assert_eq!(pairs(&parts), [(1, "a".to_string()), (2, "-".to_string())]);
+        let all = Rows::merge(parts).unwrap().unwrap();
+        assert_eq!(all.batch.column(2).as_primitive::<Int32Type>().values(), &[0, 0]);
+        assert_eq!(all.batch.column(3).as_primitive::<Int64Type>().values(), &[0, 2]);
+        assert_eq!(all.batch.column(4).as_string::<i32>().value(1), "t");
+        assert_eq!((all.places.as_slice(), all.bad[0].raw.as_slice()), (&["t:0@1".to_string()][..], &b"{\"k\":"[..]));
+    }
 }
 
 #[test]
 fn new_partitions_are_found_and_read_from_their_beginning() {
-    let cluster = cluster(&[("a", 1)]);
-    let options = [
-        ("topic-pattern", "[ab]"),
-        ("format", "json"),
-        ("scan.startup.mode", "latest-offset"),
-        ("scan.topic-partition-discovery.interval", "50 ms"),
-    ];
-    let source = source(&cluster, &options);
-    assert_eq!(source.splits(1).unwrap().len(), 1);
-    cluster.create_topic("b", 1, 1).unwrap();
-    write(&*sink(&cluster, &[("topic", "b"), ("format", "json")]), &[(7, "x")]);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let split = loop {
-        if let Some(split) = source.discover(1).unwrap().into_iter().find(|s| s.id == "b:0") {
-            break split;
-        }
-        assert!(Instant::now() < deadline, "not found");
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert_eq!(pairs(&read(open(&*source, &split, &[]).as_mut(), 1)), [(7, "x".to_string())]);
+    for client in CLIENTS {
+        let cluster = cluster(&[("a", 1)]);
+        let options = [
+            ("topic-pattern", "[ab]"),
+            ("format", "json"),
+            ("scan.startup.mode", "latest-offset"),
+            ("scan.topic-partition-discovery.interval", "50 ms"),
+            client,
+        ];
+        let source = source(&cluster, &options);
+        assert_eq!(source.splits(1).unwrap().len(), 1);
+        cluster.create_topic("b", 1, 1).unwrap();
+        write(&*sink(&cluster, &[("topic", "b"), ("format", "json")]), &[(7, "x")]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let split = loop {
+            if let Some(split) = source.discover(1).unwrap().into_iter().find(|s| s.id == "b:0") {
+                break split;
+            }
+            assert!(Instant::now() < deadline, "not found");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(pairs(&read(open(&*source, &split, &[]).as_mut(), 1)), [(7, "x".to_string())]);
+    }
 }
 
 #[test]
 fn upserts_fold_and_delete() {
-    let cluster = cluster(&[("u", 1)]);
-    let options =
-        [("topic", "u"), ("key.format", "json"), ("value.format", "json"), ("#primary-key", "k"), ("sink.buffer-flush.max-rows", "100")];
-    let mut taken = raw(&cluster, &options);
-    let sink = UPSERT_KAFKA.sink(&schema(), &mut taken).unwrap();
-    taken.finish().unwrap();
-    assert!(sink.accepts_updates() && !sink.wants_update_before());
-    let mut writer = sink.writer(sink_context(0, 1)).unwrap();
-    let batch = block(&[(1, "a"), (2, "b"), (1, "a"), (1, "c"), (2, "b")]).batch;
-    let kinds = [RowKind::Insert, RowKind::Insert, RowKind::UpdateBefore, RowKind::UpdateAfter, RowKind::Delete];
-    writer.write(&Block::changelog(batch, kinds.into(), 1)).unwrap();
-    writer.prepare(true).unwrap();
-    let mut taken = raw(&cluster, &[&options[..4], &[("scan.bounded.mode", "latest-offset")]].concat());
-    let source = UPSERT_KAFKA.source(&schema(), &mut taken).unwrap();
-    taken.finish().unwrap();
-    let split = source.splits(1).unwrap().remove(0);
-    let parts = read(open(&*source, &split, &[]).as_mut(), usize::MAX);
-    // Of five changes the last of each key; the deletion knows its key.
-    assert_eq!(pairs(&parts), [(1, "c".to_string()), (2, "-".to_string())]);
-    let all = Rows::merge(parts).unwrap().unwrap();
-    assert_eq!(all.kinds, Some(vec![RowKind::Insert, RowKind::Delete]));
+    for client in CLIENTS {
+        let cluster = cluster(&[("u", 1)]);
+        let options = [
+            ("topic", "u"),
+            ("key.format", "json"),
+            ("value.format", "json"),
+            ("#primary-key", "k"),
+            ("sink.buffer-flush.max-rows", "100"),
+        ];
+        let mut taken = raw(&cluster, &options);
+        let sink = UPSERT_KAFKA.sink(&schema(), &mut taken).unwrap();
+        taken.finish().unwrap();
+        assert!(sink.accepts_updates() && !sink.wants_update_before());
+        let mut writer = sink.writer(sink_context(0, 1)).unwrap();
+        let batch = block(&[(1, "a"), (2, "b"), (1, "a"), (1, "c"), (2, "b")]).batch;
+        let kinds = [RowKind::Insert, RowKind::Insert, RowKind::UpdateBefore, RowKind::UpdateAfter, RowKind::Delete];
+        writer.write(&Block::changelog(batch, kinds.into(), 1)).unwrap();
+        writer.prepare(true).unwrap();
+        let mut taken = raw(&cluster, &[&options[..4], &[("scan.bounded.mode", "latest-offset"), client]].concat());
+        let source = UPSERT_KAFKA.source(&schema(), &mut taken).unwrap();
+        taken.finish().unwrap();
+        let split = source.splits(1).unwrap().remove(0);
+        let parts = read(open(&*source, &split, &[]).as_mut(), usize::MAX);
+        // Of five changes the last of each key; the deletion knows its key.
+        assert_eq!(pairs(&parts), [(1, "c".to_string()), (2, "-".to_string())]);
+        let all = Rows::merge(parts).unwrap().unwrap();
+        assert_eq!(all.kinds, Some(vec![RowKind::Insert, RowKind::Delete]));
+    }
 }
 
 /// The ids in what a writer has prepared.
@@ -357,6 +381,7 @@ fn what_cannot_be_is_said_at_planning() {
     check(&[&JSON[..], &[("scan.startup.mode", "timestamp")]].concat(), "scan.startup.timestamp-millis");
     check(&JSON, "properties.group.id");
     check(&[&JSON[..], &[("scan.prefetch", "1 gb")]].concat(), "256 mb");
+    check(&[&JSON[..], &[("scan.client", "java")]].concat(), "librdkafka");
     check(&[&JSON[..], &[("key.format", "json"), ("key.fields", "nope")]].concat(), "'nope'");
     let login = [
         ("sink.delivery-guarantee", "exactly-once"),
@@ -378,4 +403,48 @@ fn brokers_and_topics_that_are_not_there() {
     assert!(error.contains(&nobody) && error.contains("'connect.timeout'"), "{error}");
     let error = sink(&mock, &[&JSON[..], &away].concat()).writer(sink_context(0, 1)).err().unwrap().to_string();
     assert!(error.contains(&nobody) && error.contains("'connect.timeout'"), "{error}");
+}
+
+/// Brokers that answer with an error for a moment, as when leaders move.
+#[test]
+fn what_passes_is_borne() {
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 2)]);
+        let rows: Vec<(i64, &str)> = (0..200).map(|i| (i, "x")).collect();
+        write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &rows);
+        let source = source(&cluster, &bounded(&[client]));
+        let splits = source.splits(1).unwrap();
+        cluster.request_errors(RDKafkaApiKey::Fetch, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION; 2]);
+        let mut readers: Vec<_> = splits.iter().map(|split| open(&*source, split, &[])).collect();
+        let got: usize = readers.iter_mut().map(|reader| pairs(&read(reader.as_mut(), usize::MAX)).len()).sum();
+        assert_eq!(got, rows.len(), "{client:?}");
+    }
+}
+
+/// Its messages expired, or it was made anew: said with what there is, or passed.
+#[test]
+fn an_offset_that_is_gone() {
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 1)]);
+        write(&*sink(&cluster, &JSON), &[(1, "a"), (2, "b")]);
+        let beyond = |reset| {
+            let options = [("scan.startup.mode", "specific-offsets"), ("scan.startup.specific-offsets", "partition:0,offset:90")];
+            let source = source(&cluster, &[&JSON[..], &options, &[client, ("scan.offset-reset", reset)]].concat());
+            let split = source.splits(1).unwrap().remove(0);
+            let reader = open(&*source, &split, &[]);
+            (source, reader)
+        };
+        let (_source, mut reader) = beyond("fail");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let error = loop {
+            match reader.poll(100) {
+                Err(e) => break e.to_string(),
+                Ok(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+            assert!(Instant::now() < deadline, "no error");
+        };
+        assert!(error.contains("t:0: the next offset is 90, but brokers have offsets 0 to 2 now"), "{client:?}: {error}");
+        let (_source, mut reader) = beyond("earliest");
+        assert_eq!(pairs(&read(reader.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())], "{client:?}");
+    }
 }

@@ -2,8 +2,8 @@
 //! interleaved.
 //!
 //! Each run is a process of its own, so that CPU time and peak memory are its own. Results are a
-//! table for people, `results.csv` with every single run, and `plot.svg`. What does not live here:
-//! anything that runs a job.
+//! table for people, `results.csv` with every single run, `summary.csv` with medians and ranges, and
+//! `plot.svg`. What does not live here: anything that runs a job.
 
 mod plot;
 mod run;
@@ -49,7 +49,7 @@ pub struct Bench {
     pub vary: Vec<Vary>,
     /// Runs of each combination.
     pub runs: usize,
-    /// Where `results.csv` and `plot.svg` go, if anywhere.
+    /// Where `results.csv`, `results.txt`, `summary.csv` and `plot.svg` go, if anywhere.
     pub out: Option<PathBuf>,
 }
 
@@ -83,6 +83,7 @@ impl Bench {
             let failed = |e: std::io::Error| format!("writing results to '{}': {e}", dir.display());
             std::fs::create_dir_all(dir).map_err(failed)?;
             std::fs::write(dir.join("results.csv"), table::csv(&keys, &combinations)).map_err(failed)?;
+            std::fs::write(dir.join("summary.csv"), table::summary(&keys, &combinations)).map_err(failed)?;
             std::fs::write(dir.join("results.txt"), table::text(&keys, &combinations)).map_err(failed)?;
             std::fs::write(dir.join("plot.svg"), plot::svg(&self.title(), &keys, &combinations)?).map_err(failed)?;
         }

@@ -70,3 +70,64 @@ fn draw(out: &mut String, title: &str, keys: &[&str], combinations: &[Combinatio
     area.present()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Measured;
+
+    fn combination(values: &[&str], elapsed_s: &[f64]) -> Combination {
+        let values = values.iter().map(|v| v.to_string()).collect();
+        Combination { values, runs: elapsed_s.iter().map(|s| Measured::of(*s)).collect() }
+    }
+
+    /// The texts of a plot, as they stand in it.
+    fn texts(svg: &str) -> Vec<&str> {
+        svg.split("<text").skip(1).filter_map(|t| Some(t.split_once('>')?.1.split_once("</text>")?.0.trim())).collect()
+    }
+
+    /// Where the points of a plot stand, in its own units.
+    fn points(svg: &str) -> Vec<(i64, i64)> {
+        let value =
+            |tag: &str, name: &str| tag.split_once(&format!(" {name}=\"")).and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
+        svg.split("<circle").skip(1).map(|tag| (value(tag, "cx").expect("a number"), value(tag, "cy").expect("a number"))).collect()
+    }
+
+    #[test]
+    fn two_settings_are_an_axis_and_lines() {
+        // Rows a second fall as the time rises, CPU seconds rise with it.
+        let combinations = [
+            combination(&["1", "1"], &[4.0, 3.0, 64.0]),
+            combination(&["1", "2"], &[2.0]),
+            combination(&["16", "1"], &[2.0]),
+            combination(&["16", "2"], &[1.0]),
+        ];
+        let svg = svg("job", &["block.size", "parallelism"], &combinations).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        let texts = texts(&svg);
+        for text in ["job: million rows a second", "job: CPU seconds", "block.size", "1", "16", "parallelism=1", "parallelism=2"] {
+            assert!(texts.contains(&text), "{text:?} is not among {texts:?}");
+        }
+        // A point for each combination in each half, line by line: by height, of which 0 is at the top.
+        let points = points(&svg);
+        assert_eq!(points.len(), 8, "{points:?}");
+        let (rates, cpu) = points.split_at(4);
+        for half in [rates, cpu] {
+            assert!(half[0].0 == half[2].0 && half[1].0 == half[3].0 && half[0].0 < half[1].0, "{half:?}");
+        }
+        assert!(rates[0].1 > rates[1].1 && rates[1].1 == rates[2].1 && rates[2].1 > rates[3].1, "{rates:?}");
+        assert!(cpu[0].1 < cpu[1].1 && cpu[1].1 == cpu[2].1 && cpu[2].1 < cpu[3].1, "{cpu:?}");
+    }
+
+    #[test]
+    fn little_is_drawn_too() {
+        // Without a setting the job is the only point.
+        let one = svg("job", &[], &[combination(&[], &[1.0])]).unwrap();
+        assert_eq!(points(&one).len(), 2);
+        assert!(texts(&one).contains(&"job"), "{one}");
+        // What takes no time at all has a plot as well.
+        let idle = Measured { rows_per_s: 0.0, user_s: 0.0, sys_s: 0.0, ..Measured::of(1.0) };
+        let idle = Combination { values: vec!["1".into()], runs: vec![idle] };
+        assert_eq!(points(&svg("a < b & c", &["block.size"], &[idle]).unwrap()).len(), 2);
+    }
+}

@@ -1,4 +1,4 @@
-//! Results as a table and as CSV.
+//! Results as a table for people, and as CSV: every run, or what the table says.
 
 use crate::{Combination, Measured};
 
@@ -52,20 +52,28 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A table for people: median, and the range of the elapsed time.
+/// The least and the greatest of the runs' values of a figure.
+fn range(runs: &[Measured], figure: Figure) -> (f64, f64) {
+    runs.iter().map(figure).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// A table for people: the medians of each combination, and below them, if there are several runs, their ranges.
 pub(crate) fn text(keys: &[&str], combinations: &[Combination]) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
     let mut head: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
     head.extend(FIGURES.iter().map(|(name, _)| name.to_string()));
-    head.push("elapsed range".into());
-    rows.push(head);
+    let mut rows = vec![head];
     for combination in combinations {
         let mut row = combination.values.clone();
         row.extend(FIGURES.iter().map(|(_, figure)| short(median(&combination.runs, *figure))));
-        let elapsed = combination.runs.iter().map(|r| r.elapsed_s);
-        let (low, high) = elapsed.fold((f64::MAX, f64::MIN), |(l, h), e| (l.min(e), h.max(e)));
-        row.push(format!("{}–{}", short(low), short(high)));
         rows.push(row);
+        if combination.runs.len() > 1 {
+            let mut row = vec![String::new(); keys.len()];
+            row.extend(FIGURES.iter().map(|(_, figure)| {
+                let (low, high) = range(&combination.runs, *figure);
+                format!("{}–{}", short(low), short(high))
+            }));
+            rows.push(row);
+        }
     }
     let widths: Vec<usize> = (0..rows[0].len()).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
     let mut out = String::new();
@@ -96,15 +104,25 @@ pub(crate) fn csv(keys: &[&str], combinations: &[Combination]) -> String {
     out
 }
 
+/// A line a combination: median, least and greatest value of every figure.
+pub(crate) fn summary(keys: &[&str], combinations: &[Combination]) -> String {
+    let mut head: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
+    head.extend(FIGURES.iter().flat_map(|(name, _)| [name.to_string(), format!("{name}_min"), format!("{name}_max")]));
+    let mut out = head.join(",") + "\n";
+    for combination in combinations {
+        let mut cells = combination.values.clone();
+        for (_, figure) in FIGURES {
+            let (low, high) = range(&combination.runs, figure);
+            cells.extend([median(&combination.runs, figure), low, high].map(|value| format!("{value:.6}")));
+        }
+        out += &(cells.join(",") + "\n");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::LatencyMs;
-
-    fn measured(elapsed_s: f64) -> Measured {
-        let latency_ms = LatencyMs { p50: 1.0, p99: 2.0, p999: 3.0 };
-        Measured { elapsed_s, user_s: 1.0, sys_s: 0.5, rows_per_s: 2e6, rows_in: 0, rows_out: 0, peak_memory_bytes: 1 << 20, latency_ms }
-    }
 
     #[test]
     fn numbers_are_grouped() {
@@ -113,14 +131,48 @@ mod tests {
         }
     }
 
+    fn combination(value: &str, elapsed_s: &[f64]) -> Combination {
+        Combination { values: vec![value.into()], runs: elapsed_s.iter().map(|s| Measured::of(*s)).collect() }
+    }
+
     #[test]
-    fn tables_show_medians() {
-        let runs = vec![measured(3.0), measured(1.0), measured(2.0)];
+    fn medians_are_those_in_the_middle() {
+        let runs = combination("7", &[3.0, 1.0, 2.0]).runs;
         assert_eq!(median(&runs, |m| m.elapsed_s), 2.0);
         assert_eq!(median(&runs[..2], |m| m.elapsed_s), 2.0);
-        let combinations = [Combination { values: vec!["7".into()], runs }];
-        let table = text(&["block.size"], &combinations);
-        assert!(table.lines().nth(1).unwrap().contains("1.00–3.00"), "{table}");
-        assert_eq!(csv(&["block.size"], &combinations).lines().count(), 4);
+        assert!(median(&[], |m| m.elapsed_s).is_nan());
+    }
+
+    #[test]
+    fn tables_show_medians_and_ranges() {
+        let table = text(&["block.size"], &[combination("7", &[4.0, 1.0, 2.0]), combination("auto", &[1.0])]);
+        let lines: Vec<&str> = table.lines().collect();
+        let width = lines[0].chars().count();
+        assert!(lines.iter().all(|line| line.chars().count() == width), "columns are aligned to the right:\n{table}");
+        let cells = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>();
+        let names = ["block.size", "elapsed_s", "user_s", "sys_s", "cpu_s", "rows_per_s", "p50_ms", "p99_ms", "p999_ms", "peak_mb"];
+        assert_eq!(cells(0), names);
+        assert_eq!(cells(1), ["7", "2.00", "1.00", "0.500", "1.50", "1.00M", "20.00", "40.00", "60.00", "200"]);
+        let ranges =
+            ["1.00–4.00", "0.500–2.00", "0.250–1.00", "0.750–3.00", "500k–2.00M", "10.00–40.00", "20.00–80.00", "30.00–120", "100–400"];
+        assert_eq!(cells(2), ranges);
+        assert_eq!(cells(3)[..3], ["auto", "1.00", "0.500"], "one run has no range");
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn files_have_every_run_and_every_range() {
+        let combinations = [combination("7", &[4.0, 1.0, 2.0]), combination("auto", &[1.0])];
+        let runs = csv(&["block.size"], &combinations);
+        let lines: Vec<&str> = runs.lines().collect();
+        assert!(lines[0].starts_with("block.size,run,elapsed_s,user_s,"), "{runs}");
+        assert!(lines[2].starts_with("7,2,1.000000,0.500000,"), "{runs}");
+        assert!(lines[4].starts_with("auto,1,1.000000,") && lines.len() == 5, "{runs}");
+        let summary = summary(&["block.size"], &combinations);
+        let lines: Vec<&str> = summary.lines().collect();
+        assert!(lines[0].starts_with("block.size,elapsed_s,elapsed_s_min,elapsed_s_max,user_s,"), "{summary}");
+        assert!(lines[1].starts_with("7,2.000000,1.000000,4.000000,1.000000,"), "{summary}");
+        assert!(lines[2].starts_with("auto,1.000000,1.000000,1.000000,") && lines.len() == 3, "{summary}");
+        assert!(lines.iter().all(|line| line.split(',').count() == 1 + 3 * FIGURES.len()), "{summary}");
     }
 }

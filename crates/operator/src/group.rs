@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{FilterBuilder, take};
+use arrow::compute::{FilterBuilder, filter, take};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use tidemill_block::{Block, RowKind};
 use tidemill_state::runs::StateRuns;
@@ -33,6 +33,8 @@ pub struct GroupAggregate {
     spills: bool,
     scratch: Slots,
     block: u64,
+    /// Rows to be taken back from groups that have none.
+    unknown: u64,
 }
 
 /// The groups by slot.
@@ -210,13 +212,12 @@ impl GroupAggregate {
             touched: fold.then(Vec::new),
         };
         let (spill, scratch) = (Spill::default(), Slots::default());
-        let mut this = GroupAggregate { keys, schema, fold, update_before, groups, spill, spills: false, scratch, block: 0 };
+        let mut this = GroupAggregate { keys, schema, fold, update_before, groups, spill, spills: false, scratch, block: 0, unknown: 0 };
         this.spills = !this.keys.is_empty() && this.groups.calls.spills() && can_leave(&this.groups.save(&[])?);
         Ok(this)
     }
 
-    fn each_row(&mut self, block: &Block, keys: Vec<ArrayRef>) -> Result<Changes, OperatorError> {
-        let slots = &self.scratch.slots;
+    fn each_row(&mut self, block: &Block, slots: &[u32], keys: Vec<ArrayRef>) -> Result<Changes, OperatorError> {
         let mut changed = vec![false; slots.len()];
         let pairs = self.groups.calls.update_pairs(block, slots, &mut changed)?;
         let (mut had, mut has) = (Vec::with_capacity(slots.len()), Vec::with_capacity(slots.len()));
@@ -229,12 +230,40 @@ impl GroupAggregate {
         Ok(Changes { keys, pairs, had, has, changed })
     }
 
-    fn folded(&mut self, block: &Block) -> Result<Changes, OperatorError> {
+    /// Which rows of a changelog have a group to go into or to be taken out of; none if all have. A row that is to be
+    /// taken back from a group without rows was never seen: it must not leave a group that owes one.
+    fn known(&mut self, block: &Block) -> Option<BooleanArray> {
+        let kinds = block.kinds.as_deref()?;
+        let counts = &mut self.groups.counts;
+        let slots = &self.scratch.slots;
+        let mut known: Option<Vec<bool>> = None;
+        for (row, slot) in slots.iter().enumerate() {
+            let count = &mut counts[*slot as usize];
+            if *count == 0 && !kinds[row].adds() {
+                known.get_or_insert_with(|| vec![true; slots.len()])[row] = false;
+            } else {
+                *count += kinds[row].sign();
+            }
+        }
+        // The counts as they were: those who compute the changes move them again.
+        let passes = |row: usize| known.as_ref().is_none_or(|known| known[row]);
+        for (row, slot) in slots.iter().enumerate().filter(|(row, _)| passes(*row)) {
+            counts[*slot as usize] -= kinds[row].sign();
+        }
+        known.map(BooleanArray::from)
+    }
+
+    /// What the rows of a block change, in groups `slots`.
+    fn changes(&mut self, block: &Block, slots: &[u32], keys: Vec<ArrayRef>) -> Result<Changes, OperatorError> {
+        if self.fold { self.folded(block, slots) } else { self.each_row(block, slots, keys) }
+    }
+
+    fn folded(&mut self, block: &Block, of: &[u32]) -> Result<Changes, OperatorError> {
         self.block += 1;
         let Groups { table, counts, calls, touched, .. } = &mut self.groups;
         let touched = touched.as_mut().expect("kept for folding");
         let mut slots = Vec::new();
-        for slot in &self.scratch.slots {
+        for slot in of {
             if std::mem::replace(&mut touched[*slot as usize], self.block) != self.block {
                 slots.push(*slot);
             }
@@ -242,9 +271,9 @@ impl GroupAggregate {
         let rows = |counts: &[i64]| -> Vec<bool> { slots.iter().map(|s| counts[*s as usize] > 0).collect() };
         let had = rows(counts.as_slice());
         let before = calls.values(&slots)?;
-        calls.update(block, &self.scratch.slots)?;
+        calls.update(block, of)?;
         let after = calls.values(&slots)?;
-        for (row, slot) in self.scratch.slots.iter().enumerate() {
+        for (row, slot) in of.iter().enumerate() {
             counts[*slot as usize] += block.kind(row).sign();
         }
         let mut changed = vec![false; slots.len()];
@@ -269,8 +298,19 @@ impl Operator for GroupAggregate {
         if self.spill.is_open() {
             self.spill.enter(&self.scratch, &mut self.groups)?;
         }
-        let changes = if self.fold { self.folded(&block)? } else { self.each_row(&block, keys)? };
-        changes.emit(&self.schema, self.update_before, block.arrival_ns, out)?;
+        let known = self.known(&block);
+        let slots = std::mem::take(&mut self.scratch.slots);
+        let changes = match &known {
+            None => self.changes(&block, &slots, keys),
+            Some(known) => {
+                self.unknown += known.false_count() as u64;
+                let keys = keys.iter().map(|k| filter(k, known)).collect::<Result<Vec<_>, _>>()?;
+                let slots: Vec<u32> = slots.iter().zip(known.values()).filter(|(_, known)| *known).map(|(slot, _)| *slot).collect();
+                self.changes(&block.filter(known)?, &slots, keys)
+            }
+        };
+        self.scratch.slots = slots;
+        changes?.emit(&self.schema, self.update_before, block.arrival_ns, out)?;
         if block.kinds.is_some() {
             let mut gone: Vec<u32> = self.scratch.slots.iter().copied().filter(|s| self.groups.counts[*s as usize] == 0).collect();
             gone.sort_unstable();
@@ -324,6 +364,6 @@ impl Operator for GroupAggregate {
     fn stats(&self) -> OperatorStats {
         let entries = self.spill.entries().unwrap_or(self.groups.table.len() as u64);
         let memory = self.groups.memory().all + self.spill.memory();
-        OperatorStats { entries, memory: memory as u64, late_rows: 0, ..OperatorStats::default() }
+        OperatorStats { entries, memory: memory as u64, unknown_rows: self.unknown, ..OperatorStats::default() }
     }
 }

@@ -84,6 +84,12 @@ pub struct OperatorStats {
     pub memory: u64,
     /// Rows dropped because they came too late.
     pub late_rows: u64,
+    /// Rows to be taken back that are not there: never seen, or no longer kept. They change nothing.
+    pub unknown_rows: u64,
+    /// Partial matches of patterns that are held.
+    pub partial_matches: u64,
+    /// Partial matches of patterns that were given up at the bound.
+    pub dropped_matches: u64,
     /// What was asked outside, for operators that do.
     pub calls: call::CallStats,
 }

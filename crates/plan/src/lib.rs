@@ -17,6 +17,7 @@ pub mod optimize;
 pub mod pattern;
 pub mod pattern_node;
 pub mod process;
+pub mod refusal;
 pub mod temporal;
 mod whole_sum;
 
@@ -25,3 +26,4 @@ pub use lookup::{LookupHint, LookupJoinNode};
 pub use node::{WatermarkNode, WindowKind, WindowNode};
 pub use pattern_node::PatternNode;
 pub use process::{ProcessCallNode, ProcessTableNode};
+pub use refusal::Refusal;

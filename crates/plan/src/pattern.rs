@@ -55,6 +55,25 @@
 //! the order as written), found under the condition that all rows lie within `within_ms`. An iteration of
 //! a quantifier beyond its minimum takes at least one row. After a match the search goes on where
 //! [`AfterMatchSkip`] says; after an empty match, at the next row.
+//!
+//! # Absence
+//!
+//! SQL cannot write it; Siddhi's patterns and sequences can. An absence is an element like others and holds no row.
+//!
+//! * `not X for t` is entered when the element before it is done: at the time of its row, or when it was an absence itself,
+//!   at the time at which that was over. If no row of a time less than `t` ms later fits X, the pattern goes on, at that
+//!   time; when it does so does not depend on rows, the watermark is enough, and the end of the input, too. Other rows in
+//!   between are passed over, with strict contiguity, too. All of it lies within `within_ms`.
+//! * `not X and B`: a row that fits X before B is taken ends the partial match, and so does one that fits both.
+//! * At the beginning of a pattern there is no row to count from. `not X for t` then asks that a match's first row comes
+//!   `t` or more behind the partition's first row, its last row of X, and the last row of the last match; `not X and B`,
+//!   that no X came behind the last B, the last match, or since the partition began: an X costs the next B its match.
+//!   With `ToNextRow` matches change nothing of this. Siddhi's clock starts with its application instead, which events
+//!   that have times of their own know nothing of. A match has at least one row, and one absence before it at most.
+//! * An alternative of a row and an absence (Siddhi's `B or not X for t`) with relaxed contiguity: what happens first is
+//!   what happens. With strict contiguity both are looked for, and the preferred one of the matches is taken, as with
+//!   alternatives of rows. In `PERMUTE` an absence is entered when its turn comes.
+//! * A repetition without end must take a row each time.
 
 use std::sync::Arc;
 
@@ -135,11 +154,12 @@ pub enum Pattern {
     Start,
     /// `$`: behind the last row of the partition; known at the end of the input.
     End,
-    /// Siddhi's `not S for t`: no row of the symbol for so long after the row before.
+    /// Siddhi's `not S for t`, and the first half of `not S and B`; see *Absence* in [the module](self).
     Absent {
-        /// The symbol that must not occur.
+        /// The symbol that must not occur. It takes no row.
         symbol: usize,
-        /// For so long, ms; `None` is until the next element is there (`not A and B`).
+        /// For so long, ms, at least 1; `None` is until the next element is there: `not A and B` is a [`Pattern::Concat`]
+        /// of this and `B`.
         for_ms: Option<i64>,
     },
 }
@@ -408,6 +428,8 @@ mod tests {
         check(repeat(Pattern::Alternate(vec![a(), b()]), 1, None, true), "(A | B)+");
         let anchored = vec![Pattern::Start, Pattern::Permute(vec![a(), b()]), Pattern::Exclude(Box::new(a())), Pattern::End];
         check(Pattern::Concat(anchored), "^ PERMUTE(A, B) {- A -} $");
+        let absent = |for_ms| Pattern::Absent { symbol: 1, for_ms };
+        check(Pattern::Concat(vec![a(), absent(Some(5)), absent(None), a()]), "A not B for 5 ms not B A");
         assert_eq!(Pattern::Concat(vec![b(), a(), b()]).symbols(), [0, 1]);
     }
 

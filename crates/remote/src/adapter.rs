@@ -153,6 +153,8 @@ struct Common {
     made: String,
     block_rows: Option<usize>,
     on_error: OnError,
+    /// What rows do is published, too.
+    changes: bool,
     /// The columns that the job reads; all if `None`.
     wanted: Option<Vec<String>>,
 }
@@ -240,8 +242,8 @@ impl Adapter {
             connector.ok_or_else(|| ConnectError::new("--from: option 'connector' is required, such as connector=filesystem"))?;
         let connector = registry::find(&connector).map_err(|e| e.at("--from"))?;
         let skips = |key: &str| raw.peek(key).is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));
-        let default = if skips("csv.ignore-parse-errors") || skips("json.ignore-parse-errors") { OnError::Skip } else { OnError::Fail };
-        let on_error = raw.take("on-error")?.unwrap_or(default);
+        let skips = skips("csv.ignore-parse-errors") || skips("json.ignore-parse-errors");
+        let on_error: Option<OnError> = raw.take("on-error")?;
         let block_rows = match raw.take::<String>("block.size")? {
             Some(text) => {
                 parse_block_size(&text).map_err(|why| ConnectError::new(format!("--from: option 'block.size' = '{text}': {why}")))?
@@ -250,12 +252,17 @@ impl Adapter {
         };
         let info = client.describe(self.to.reconnect(), stop.clone())?;
         let schema = info.schema.ok_or_else(|| ConnectError::new(format!("{}: the server says no columns", client.place())))?;
-        let schema = published(&schema);
+        let schema = published(&schema, info.changes);
         let source = connector.source(&schema, &mut raw)?;
         raw.finish()?;
-        if source.changelog() != Changelog::Append {
+        // As for a job: whoever reaches a listener can send it rubbish.
+        let default = if skips || source.listens() { OnError::Skip } else { OnError::Fail };
+        let on_error = on_error.unwrap_or(default);
+        let changes = source.changelog() != Changelog::Append;
+        if changes && !(info.changes && source.changelog() == Changelog::All) {
             return Err(ConnectError::new(
-                "--from: its rows are updates and deletions, and publishers send new rows only; let a job of the server read this source",
+                "--from: its rows are updates and deletions, and the stream takes new rows only; let a job of the server read this source, \
+                 or set 'stream.changes' = 'all' of the table that reads the stream, if the source has every change",
             ));
         }
         Ok(Common {
@@ -268,14 +275,15 @@ impl Adapter {
             made: name_of(&self.from),
             block_rows: self.block_rows.or(block_rows),
             on_error,
+            changes,
             wanted: info.wanted,
         })
     }
 }
 
-/// The columns that publishers send: of an updating stream they do not send what a row does.
-fn published(schema: &SchemaRef) -> SchemaRef {
-    if has_row_kind(schema) {
+/// The columns that a source has: what a row does, if it is published at all, stands in no column there.
+fn published(schema: &SchemaRef, changes: bool) -> SchemaRef {
+    if changes || has_row_kind(schema) {
         let fields: Vec<_> = schema.fields().iter().take(schema.fields().len() - 1).cloned().collect();
         return Arc::new(Schema::new(fields));
     }

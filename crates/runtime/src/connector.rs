@@ -30,12 +30,18 @@ options! {
     pub struct TableOptions {
         /// Which connector reads or writes the table.
         flink "connector" => connector: String;
-        /// Rows a block of this source; overrides the job's setting.
+        /// Source: rows a block; overrides the job's setting. Sink: the most rows that are encoded and written at
+        /// once. For `flight`, `siddhi-tcp` and `http` this is another name of `sink.block-size`, `frame.events`
+        /// and `batch.rows`. By default as many as are at hand, about a thousand.
         ours "block.size" => block_size: Option<BlockSize>;
+        /// Source: how long rows may be held back to fill a block of a fixed size; overrides the job's setting.
+        ours "block.linger" => block_linger: Option<Duration>;
         /// In how long rows of this source shall have been worked off; overrides the job's setting.
         ours "block.latency-target" => latency_target: Option<Duration>;
         /// What happens to a record that cannot be read: `fail` names the place, `skip` counts it,
-        /// `dead-letter` writes it to another table.
+        /// `dead-letter` writes it to another table. Where a source listens for peers (`siddhi-tcp`, `http`,
+        /// `websocket` and `socket` with 'mode' = 'listener') `skip` is the default: one peer's rubbish ends
+        /// nobody's job.
         ours "on-error" => on_error: OnError = OnError::Fail;
         /// The table that gets unreadable records: any of the columns source STRING, place STRING,
         /// reason STRING, raw BYTES.
@@ -71,7 +77,8 @@ fn raw(table: &Table) -> RawOptions {
             options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
         }
     }
-    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka" | "jdbc")) {
+    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka" | "jdbc" | "postgres-cdc" | "mysql-cdc"))
+    {
         // What only the table knows; no option that users write begins with #.
         options.insert("#primary-key".into(), table.primary_key.join("\u{1f}"));
         for column in &table.columns {
@@ -131,11 +138,14 @@ pub fn lookup(table: &Table) -> Result<Arc<dyn LookupTable>, JobError> {
 /// The source of a table and its common options.
 pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError> {
     let mut raw = raw(table);
-    let options = common(table, &mut raw)?;
+    let mut options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
     let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
     pass_lookup_options(connector, &mut raw)?;
     raw.finish()?;
+    if source.listens() && !table.options.contains_key("on-error") {
+        options.on_error = OnError::Skip;
+    }
     let offered = source.metadata_columns();
     for (key, field) in table.metadata() {
         // `partition.*` stands for all keys that begin so.
@@ -154,10 +164,42 @@ pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError
     Ok((source.into(), options))
 }
 
+/// The connectors that had a block size of their own before all tables did, and what it is called there.
+const BLOCK_SIZES: [(&str, &str); 3] = [("flight", "sink.block-size"), ("siddhi-tcp", "frame.events"), ("http", "batch.rows")];
+
+/// Lets `block.size` of a sink be what its connector calls it.
+///
+/// # Errors
+/// Both are there, and differ.
+fn name_block_size(options: &TableOptions, raw: &mut RawOptions) -> Result<(), JobError> {
+    let (Some(BlockSize::Rows(rows)), Some((_, own))) =
+        (options.block_size, BLOCK_SIZES.iter().find(|(connector, _)| *connector == options.connector))
+    else {
+        return Ok(());
+    };
+    raw.or_insert(own, rows.to_string());
+    match raw.peek(own) {
+        Some(given) if given.trim().replace('_', "") != rows.to_string() => Err(JobError::usage(format!(
+            "{}: 'block.size' = '{rows}' and '{own}' = '{given}' are the same option; leave one out",
+            raw.owner()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The most rows that a sink is given at once, if the table says so.
+pub(crate) fn rows_at_once(options: &TableOptions) -> Option<usize> {
+    match options.block_size {
+        Some(BlockSize::Rows(rows)) => Some(rows),
+        Some(BlockSize::Auto) | None => None,
+    }
+}
+
 /// The sink of a table and its common options.
 pub fn sink(table: &Table) -> Result<(Arc<dyn Sink>, TableOptions), JobError> {
     let mut raw = raw(table);
     let options = common(table, &mut raw)?;
+    name_block_size(&options, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
     let sink = connector.sink(&table.sink_schema(), &mut raw).map_err(JobError::usage)?;
     pass_lookup_options(connector, &mut raw)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use datafusion_common::DataFusionError;
-use tidemill_plan::message;
+use tidemill_plan::{Refusal, message};
 use tidemill_sql::SqlError;
 
 /// An error that ends a job, complete with what was being done and on what.
@@ -13,6 +13,8 @@ pub enum JobError {
     Sql(Box<SqlError>),
     /// An option or a setting is wrong.
     Usage(String),
+    /// A query asks for what is not supported; with its text at hand this becomes [`JobError::Sql`].
+    Refused(Refusal),
     /// The job failed while it ran.
     Failed(String),
 }
@@ -26,6 +28,10 @@ impl JobError {
     pub fn usage(message: impl fmt::Display) -> Self {
         JobError::Usage(message.to_string())
     }
+    /// Something that is not supported, and how it is likely written: see [`Refusal::words`].
+    pub fn refused<W: Into<String>>(words: impl IntoIterator<Item = W>, message: impl fmt::Display) -> Self {
+        JobError::Refused(Refusal::new(message, words))
+    }
 }
 
 impl fmt::Display for JobError {
@@ -33,6 +39,7 @@ impl fmt::Display for JobError {
         match self {
             JobError::Sql(e) => write!(f, "{e}"),
             JobError::Usage(m) | JobError::Failed(m) => f.write_str(m),
+            JobError::Refused(refusal) => write!(f, "{refusal}"),
         }
     }
 }
@@ -54,9 +61,11 @@ impl From<DataFusionError> for JobError {
             DataFusionError::External(inner) => match inner.downcast_ref::<JobError>() {
                 Some(JobError::Usage(_)) => JobError::Usage(text),
                 Some(JobError::Sql(own)) => JobError::Sql(own.clone()),
-                _ => match inner.downcast_ref::<SqlError>() {
-                    Some(own) => JobError::Sql(Box::new(own.clone())),
-                    None => JobError::Failed(text),
+                Some(JobError::Refused(own)) => JobError::Refused(own.clone()),
+                _ => match (inner.downcast_ref::<SqlError>(), inner.downcast_ref::<Refusal>()) {
+                    (Some(own), _) => JobError::Sql(Box::new(own.clone())),
+                    (_, Some(own)) => JobError::Refused(own.clone()),
+                    _ => JobError::Failed(text),
                 },
             },
             DataFusionError::Plan(_) | DataFusionError::NotImplemented(_) | DataFusionError::SchemaError(..) => JobError::Usage(text),
@@ -94,6 +103,7 @@ mod tests {
         let found = match error {
             JobError::Sql(_) => "sql",
             JobError::Usage(_) => "usage",
+            JobError::Refused(_) => "refused",
             JobError::Failed(_) => "failed",
         };
         assert_eq!((found, error.to_string().as_str()), (kind, text));
@@ -107,5 +117,7 @@ mod tests {
         check(DataFusionError::External(Box::new(JobError::usage("no"))), "usage", "no");
         check(DataFusionError::External(Box::new(JobError::failed("no"))), "failed", "no");
         check(DataFusionError::External(Box::new(SqlError::new("no"))), "sql", "no");
+        check(DataFusionError::External(Box::new(JobError::refused(["OVER"], "no"))), "refused", "no");
+        check(Refusal::new("no", ["OVER"]).into(), "refused", "no");
     }
 }

@@ -1,6 +1,6 @@
 //! A job: starts the workers, asks for checkpoints, commits, watches, and sums up.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidemill_connect::filesystem::cache::{Origins, bytes_read};
+use tidemill_connect::{listeners, siddhi_tcp};
 use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
@@ -172,6 +173,8 @@ impl Job {
             latency_ms: Default::default(),
             checkpoints: 0,
             nodes: Vec::new(),
+            listeners: BTreeMap::new(),
+            unknown_channels: BTreeMap::new(),
         }
     }
 
@@ -193,6 +196,7 @@ impl Job {
                 saved.tables.entry(state.operator).or_default().extend(state.tables);
             }
             saved.runs = store.runs(manifest)?;
+            tell_unused(&graph, &saved);
         }
         let run_id = format!("{:x}-{:x}", start_of_run(), std::process::id());
         let source = |node: &Node| if let NodeKind::Source(spec) = &node.kind { Some(spec.source.clone()) } else { None };
@@ -532,7 +536,7 @@ impl Running {
         let (mut rows_in, mut rows_out, mut dropped) = (0, 0, 0);
         for (node, parts) in self.shared.graph.nodes.iter().zip(&self.shared.metrics) {
             let summary = node_summary("", parts);
-            dropped += summary.bad_rows + summary.late_rows;
+            dropped += summary.bad_rows + summary.late_rows + summary.unknown_rows + summary.dropped_matches;
             match &node.kind {
                 NodeKind::Source(_) => rows_in += summary.rows,
                 NodeKind::Sink(_) => rows_out += summary.rows,
@@ -580,6 +584,8 @@ impl Running {
             latency_ms: latency(sinks.flat_map(|(_, parts)| parts)),
             checkpoints: self.taken,
             nodes: self.nodes(),
+            listeners: listeners::stats(),
+            unknown_channels: siddhi_tcp::unknown_channels().into_iter().collect(),
         }
     }
 }
@@ -588,4 +594,18 @@ impl Running {
 fn abort_now() -> ! {
     // SAFETY: _exit ends the process; nothing of ours runs after it.
     unsafe { libc::_exit(137) }
+}
+
+/// Says which parts of the query a checkpoint has state of that the job no longer has: they were edited, and begin empty.
+fn tell_unused(graph: &Graph, saved: &Saved) {
+    let has = |id: &&String| graph.nodes.iter().any(|node| node.id == **id);
+    let unused: BTreeSet<&String> = saved.tables.keys().chain(saved.runs.keys()).filter(|id| !has(id)).collect();
+    if let Some(first) = unused.first() {
+        crate::process::notice(&format!(
+            "the checkpoint has state of {} parts of the query that are not in the job any more, and leaves it unused; what was edited begins \
+             empty, --fresh begins all of it anew. The first is {}",
+            unused.len(),
+            first.chars().take(200).collect::<String>()
+        ));
+    }
 }

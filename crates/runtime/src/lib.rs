@@ -15,6 +15,7 @@ mod local;
 pub mod metrics;
 pub mod parallel;
 pub mod physical;
+mod place;
 pub mod process;
 pub mod reference;
 pub mod script;

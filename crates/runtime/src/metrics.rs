@@ -1,5 +1,6 @@
 //! What a job measures while it runs, and the summary at its end.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,7 @@ use serde::Serialize;
 use tidemill_block::{NO_WATERMARK, clock};
 use tidemill_connect::Arrived;
 use tidemill_connect::filesystem::cache::Origins;
+use tidemill_connect::listeners::ListenerStats;
 use tidemill_operator::DiskStats;
 use tidemill_operator::call::CallStats;
 
@@ -26,6 +28,12 @@ pub struct NodeMetrics {
     pub bad_rows: AtomicU64,
     /// Rows dropped as late.
     pub late_rows: AtomicU64,
+    /// Rows to be taken back that were not there.
+    pub unknown_rows: AtomicU64,
+    /// Partial matches of a pattern that are held.
+    pub partial_matches: AtomicU64,
+    /// Partial matches of a pattern that were given up at the bound.
+    pub dropped_matches: AtomicU64,
     /// Keys or rows in state.
     pub entries: AtomicU64,
     /// Bytes of state.
@@ -48,6 +56,9 @@ impl Default for NodeMetrics {
             bytes: AtomicU64::new(0),
             bad_rows: AtomicU64::new(0),
             late_rows: AtomicU64::new(0),
+            unknown_rows: AtomicU64::new(0),
+            partial_matches: AtomicU64::new(0),
+            dropped_matches: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             memory: AtomicU64::new(0),
             watermark: AtomicI64::new(NO_WATERMARK),
@@ -127,6 +138,11 @@ pub struct DiskSummary {
     pub hit_rate: f64,
 }
 
+/// Counts that few nodes have are left out where there is nothing to count.
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A node of a job summed over its workers.
 #[derive(Clone, Debug, Serialize, PartialEq)]
 pub struct NodeSummary {
@@ -140,6 +156,15 @@ pub struct NodeSummary {
     pub bad_rows: u64,
     /// Rows dropped as late.
     pub late_rows: u64,
+    /// Rows to be taken back that were not there, never seen or no longer kept; they changed nothing.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unknown_rows: u64,
+    /// Partial matches of a pattern that are held at the end.
+    #[serde(skip_serializing_if = "is_none")]
+    pub partial_matches: u64,
+    /// Partial matches of a pattern that were given up at the bound.
+    #[serde(skip_serializing_if = "is_none")]
+    pub dropped_matches: u64,
     /// Keys or rows in state at the end.
     pub state_entries: u64,
     /// Bytes of state at the end.
@@ -190,6 +215,12 @@ pub struct Summary {
     pub checkpoints: u64,
     /// Every node.
     pub nodes: Vec<NodeSummary>,
+    /// What listeners have refused since the process began, by address; those that have refused something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub listeners: BTreeMap<String, ListenerStats>,
+    /// Frames of Siddhi's transport since the process began for channels that no table reads: `host:port/channel`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown_channels: BTreeMap<String, u64>,
 }
 
 /// Percentiles of latency, milliseconds.
@@ -259,6 +290,9 @@ pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) ->
         bytes: sum(|m| &m.bytes),
         bad_rows: sum(|m| &m.bad_rows),
         late_rows: sum(|m| &m.late_rows),
+        unknown_rows: sum(|m| &m.unknown_rows),
+        partial_matches: sum(|m| &m.partial_matches),
+        dropped_matches: sum(|m| &m.dropped_matches),
         state_entries: sum(|m| &m.entries),
         state_bytes: sum(|m| &m.memory),
         disk: disk(parts),

@@ -140,7 +140,14 @@ pub fn page() -> String {
     out
 }
 
-/// The options of a table that Flink would refuse.
+/// The connectors that are Flink's, or made for it, under the same names.
+const FLINK_CONNECTORS: &[&str] = &["blackhole", "datagen", "filesystem", "jdbc", "kafka", "nexmark", "print", "upsert-kafka"];
+
+/// The formats that are Flink's, under the same names.
+const FLINK_FORMATS: &[&str] =
+    &["avro", "avro-confluent", "canal-json", "csv", "debezium-json", "json", "maxwell-json", "orc", "parquet", "raw"];
+
+/// What a table's options say that Flink would refuse: the names of options, and connectors and formats as `'format' = 'xlsx'`.
 pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     let mut specs = common_specs();
     if let Some(connector) = table.options.get("connector").and_then(|name| registry::find(name).ok()) {
@@ -157,5 +164,19 @@ pub fn unknown_to_flink(table: &Table) -> Vec<String> {
     specs.extend(XlsxOptions::specs());
     specs.extend(SasOptions::specs());
     specs.extend(XportOptions::specs());
-    table.options.keys().filter(|k| specs.iter().any(|s| s.name == k.as_str() && !s.flink)).cloned().collect()
+    let unknown = |(key, value): (&String, &String)| {
+        let theirs = match key.as_str() {
+            "connector" => FLINK_CONNECTORS,
+            "format" | "key.format" | "value.format" => FLINK_FORMATS,
+            _ => return specs.iter().any(|s| s.name == key.as_str() && !s.flink).then(|| key.clone()),
+        };
+        (!theirs.contains(&value.as_str())).then(|| format!("'{key}' = '{value}'"))
+    };
+    table.options.iter().filter_map(unknown).collect()
+}
+
+/// The settings among these that Flink would pass over.
+pub fn settings_unknown_to_flink<'s>(set: impl Iterator<Item = &'s String>) -> Vec<String> {
+    let specs = Settings::reference();
+    set.filter(|key| specs.iter().any(|s| s.name == key.as_str() && !s.flink)).cloned().collect()
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_expr::LogicalPlan;
 use tidemill_operator::process::ProcessFactory;
 use tidemill_plan::catalog::RawTable;
@@ -17,14 +18,16 @@ use crate::connector::{self, stream_name};
 use crate::job::ProgressReport;
 use crate::metrics::Summary;
 use crate::physical::{Graph, Planner, explain};
+use crate::place::Places;
 use crate::settings::{RuntimeMode, Settings};
-use crate::{Job, JobError, JobOptions, Stop, copy, describe};
+use crate::{Job, JobError, JobOptions, Stop, copy, describe, reference};
 
 /// A script that has been read.
 pub struct Script {
     text: String,
     name: String,
     session: Session,
+    places: Places,
     /// Settings from outside; they win over the script's.
     overrides: BTreeMap<String, String>,
 }
@@ -45,12 +48,13 @@ impl Script {
         let mut session = Session::new();
         session.set_lookup_resolver(Arc::new(|table: &Table| connector::lookup(table).map(drop).map_err(|e| e.to_string())));
         overrides.iter().for_each(|(k, v)| session.set(k, v));
-        Script { text: text.into(), name: name.into(), session, overrides }
+        Script { text: text.into(), name: name.into(), session, places: Places::default(), overrides }
     }
 
     /// Takes further statements in place of the text; tables, views and settings stay.
     pub fn go_on(&mut self, text: impl Into<String>) {
         self.text = text.into();
+        self.places.clear();
     }
 
     /// The tables and views there are, with their columns.
@@ -98,6 +102,7 @@ impl Script {
         let mut previous: Option<BTreeMap<String, String>> = None;
         for statement in &statements {
             let outcome = self.session.execute(statement)?;
+            self.places.note(statement);
             let settings = Box::new(self.settings()?);
             match outcome {
                 Outcome::Done => {}
@@ -139,7 +144,9 @@ impl Script {
         let mut inserts: Vec<InsertPlan> = Vec::new();
         let mut settled: Option<BTreeMap<String, String>> = None;
         for statement in &statements {
-            match self.session.execute(statement)? {
+            let outcome = self.session.execute(statement)?;
+            self.places.note(statement);
+            match outcome {
                 Outcome::Done => {}
                 Outcome::Inserts(more) => inserts.extend(more),
                 other => return Err(not_served(&other).or_at(Some(statement.span)).into()),
@@ -175,7 +182,7 @@ impl Script {
         }
         self.graph(&inserts, &settings)?;
         for (name, plan) in views {
-            let insert = view_insert(&name, plan);
+            let insert = InsertPlan { span: self.places.declaration(&name), ..view_insert(&name, plan) };
             // Each by itself, so that an error can name it.
             self.graph(std::slice::from_ref(&insert), &settings).map_err(|e| in_view(&name, e))?;
             inserts.push(insert);
@@ -198,7 +205,10 @@ impl Script {
         let name = settings.name.clone().unwrap_or_default();
         settings.apply();
         if settings.runtime_mode == RuntimeMode::Batch {
-            return BatchRunner::new(settings)?.run(&name, inserts, stop);
+            // What is wrong with a table has its place in the declaration, whichever insert needs it.
+            let whose = if let [insert] = inserts { insert.span } else { Span::default() };
+            let run = BatchRunner::new(settings)?.run(&name, inserts, stop);
+            return run.map_err(|e| self.places.place(&self.text, whose, e));
         }
         no_overwrite(inserts)?;
         let graph = self.graph(inserts, settings)?;
@@ -206,37 +216,49 @@ impl Script {
     }
 
     fn graph(&self, inserts: &[InsertPlan], settings: &Settings) -> Result<Graph, JobError> {
-        let plans = self.optimized(inserts)?;
-        let tables = |name: &str| self.session.table(name);
-        Planner::new(settings, &tables).plan(&plans)
+        self.planned(inserts, &self.optimized(inserts)?, settings)
     }
 
     fn optimized(&self, inserts: &[InsertPlan]) -> Result<Vec<(Arc<Table>, LogicalPlan)>, JobError> {
         let config = self.session.config();
-        inserts.iter().map(|i| Ok((i.table.clone(), tidemill_plan::optimize::optimize_stream(i.plan.clone(), &config)?))).collect()
+        let optimized = |insert: &InsertPlan| match tidemill_plan::optimize::optimize_stream(insert.plan.clone(), &config) {
+            Ok(plan) => Ok((insert.table.clone(), plan)),
+            Err(e) => Err(self.places.place(&self.text, insert.span, e.into())),
+        };
+        inserts.iter().map(optimized).collect()
     }
 
-    /// The plan of inserts or of a query as text.
+    /// The graph of inserts whose optimised plans are `plans`.
+    fn planned(&self, inserts: &[InsertPlan], plans: &[(Arc<Table>, LogicalPlan)], settings: &Settings) -> Result<Graph, JobError> {
+        let tables = |name: &str| self.session.table(name);
+        let graph = Planner::new(settings, &tables).plan(plans);
+        graph.map_err(|(number, error)| self.places.place(&self.text, inserts[number].span, error))
+    }
+
+    /// The plan of inserts or of a query as text, and what of the job Flink does not know.
     ///
     /// # Errors
     /// What cannot be planned.
     pub fn explain(&self, what: Outcome, settings: &Settings) -> Result<String, JobError> {
         let mut out = String::new();
+        let used: Vec<Arc<Table>> = match &what {
+            Outcome::Inserts(inserts) => inserts.iter().flat_map(|i| [vec![i.table.clone()], tables_read(&i.plan)].concat()).collect(),
+            Outcome::Query(plan) => tables_read(plan),
+            _ => Vec::new(),
+        };
         match what {
-            Outcome::Inserts(inserts) => {
-                if settings.runtime_mode == RuntimeMode::Batch {
-                    let runner = BatchRunner::new(settings)?;
-                    for insert in &inserts {
-                        out += &format!("== INSERT INTO {} (batch) ==\n{}\n", insert.table.name, runner.explain(&insert.plan)?);
-                    }
-                    return Ok(out);
+            Outcome::Inserts(inserts) if settings.runtime_mode == RuntimeMode::Batch => {
+                let runner = BatchRunner::new(settings)?;
+                for insert in &inserts {
+                    out += &format!("== INSERT INTO {} (batch) ==\n{}\n", insert.table.name, runner.explain(&insert.plan)?);
                 }
+            }
+            Outcome::Inserts(inserts) => {
                 let plans = self.optimized(&inserts)?;
                 for (table, plan) in &plans {
                     out += &format!("== INSERT INTO {} ==\n{}\n", table.name, plan.display_indent());
                 }
-                let tables = |name: &str| self.session.table(name);
-                let graph = Planner::new(settings, &tables).plan(&plans)?;
+                let graph = self.planned(&inserts, &plans, settings)?;
                 out += &format!("\n== Operators ==\n{}", explain::text(&graph, settings.shards()));
             }
             Outcome::Query(plan) => {
@@ -245,13 +267,30 @@ impl Script {
             }
             other => return Err(JobError::usage(format!("EXPLAIN of {other:?} is not supported"))),
         }
-        for table in self.session.tables() {
-            let ours = crate::reference::unknown_to_flink(&table);
-            if !ours.is_empty() {
-                out += &format!("\nFlink does not know these options of table '{}': {}\n", table.name, ours.join(", "));
-            }
-        }
+        out += &self.unknown_to_flink(used);
         Ok(out)
+    }
+
+    /// The options of the declared tables and the settings that Flink does not know; `used` are the tables as they are
+    /// used, with the options of hints.
+    fn unknown_to_flink(&self, used: Vec<Arc<Table>>) -> String {
+        let mut ours: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        // A file that a query names is no table of Flink's anyway.
+        let used = used.into_iter().filter(|table| self.session.table(&table.name).is_some());
+        for table in self.session.tables().into_iter().chain(used) {
+            ours.entry(table.name.clone()).or_default().extend(reference::unknown_to_flink(&table));
+        }
+        let mut out = String::new();
+        for (table, options) in ours.into_iter().filter(|(_, options)| !options.is_empty()) {
+            let options = options.into_iter().collect::<Vec<_>>().join(", ");
+            out += &format!("\nFlink does not know these options of table '{table}': {options}\n");
+        }
+        let set: BTreeSet<&String> = self.session.settings().keys().chain(self.overrides.keys()).collect();
+        let settings = reference::settings_unknown_to_flink(set.into_iter());
+        if !settings.is_empty() {
+            out += &format!("\nFlink does not know these settings: {}\n", settings.join(", "));
+        }
+        out
     }
 }
 
@@ -295,7 +334,7 @@ fn view_insert(name: &str, plan: LogicalPlan) -> InsertPlan {
         primary_key: Vec::new(),
         options: options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
     };
-    InsertPlan { table: Arc::new(table), plan, span: Default::default(), on_conflict: None, overwrite: false }
+    InsertPlan { table: Arc::new(table), plan, span: Default::default(), overwrite: false }
 }
 
 /// An error in planning a view.
@@ -307,6 +346,7 @@ fn in_view(name: &str, error: JobError) -> JobError {
             JobError::Sql(e)
         }
         JobError::Usage(message) => JobError::Usage(named(&message)),
+        JobError::Refused(refusal) => JobError::Usage(named(&refusal.message)),
         JobError::Failed(message) => JobError::Failed(named(&message)),
     }
 }
@@ -322,25 +362,27 @@ fn physical_columns(plan: &LogicalPlan) -> Vec<tidemill_plan::Column> {
     plan.schema().fields().iter().map(column).collect()
 }
 
+/// The tables that a plan reads, with the options of hints.
+fn tables_read(plan: &LogicalPlan) -> Vec<Arc<Table>> {
+    let mut tables = Vec::new();
+    let _ = plan.apply_with_subqueries(|node| {
+        let read = match node {
+            LogicalPlan::TableScan(scan) => scan.source.downcast_ref::<RawTable>().map(|raw| &raw.table),
+            LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref::<LookupJoinNode>().map(|join| &join.table),
+            _ => None,
+        };
+        tables.extend(read.cloned());
+        Ok(TreeNodeRecursion::Continue)
+    });
+    tables
+}
+
 /// Whether any of `inserts` reads a table that any of `earlier` writes.
 fn reads_what_is_written(inserts: &[InsertPlan], earlier: &[InsertPlan]) -> bool {
-    use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
-    let mut found = false;
-    for insert in inserts {
-        let _ = insert.plan.apply(|node| {
-            let read = match node {
-                LogicalPlan::TableScan(scan) => scan.source.downcast_ref::<RawTable>().map(|raw| &raw.table),
-                LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref::<LookupJoinNode>().map(|join| &join.table),
-                _ => None,
-            };
-            if let Some(table) = read {
-                let path = |t: &Table| t.options.get("path").cloned();
-                found |= earlier.iter().any(|e| e.table.name == table.name || (path(table).is_some() && path(&e.table) == path(table)));
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-    }
-    found
+    let path = |t: &Table| t.options.get("path").cloned();
+    let written =
+        |table: &Table| earlier.iter().any(|e| e.table.name == table.name || (path(table).is_some() && path(&e.table) == path(table)));
+    inserts.iter().any(|insert| tables_read(&insert.plan).iter().any(|table| written(table)))
 }
 
 /// The insert that `COPY … TO 'path'` is.
@@ -350,7 +392,7 @@ fn copy_insert(plan: LogicalPlan, to: &str, options: &[(String, String)], span: 
     copy::check_free(&target, "the option OVERWRITE").map_err(wrong)?;
     let table =
         Table { name: to.to_string(), columns: physical_columns(&plan), watermark: None, primary_key: Vec::new(), options: target.options };
-    Ok(InsertPlan { table: Arc::new(table), plan, span, on_conflict: None, overwrite: target.overwrite })
+    Ok(InsertPlan { table: Arc::new(table), plan, span, overwrite: target.overwrite })
 }
 
 /// Shows an error in its text, as for a terminal.

@@ -143,11 +143,13 @@ options! {
         /// Time between checkpoints. Without a state directory this is how often finished output of
         /// an endless job becomes visible.
         flink "execution.checkpointing.interval" => checkpoint_interval: Duration = Duration::from_secs(10);
-        /// Rows a source hands over at once: `auto` takes what has arrived, up to 8,192.
+        /// Rows a source hands over at once, at most. `auto` takes what has arrived, as much as is worked off
+        /// soon (see `block.latency-target`), up to 8,192.
         ours "block.size" => block_size: BlockSize = BlockSize::Auto;
-        /// With blocks of size `auto`: in how long rows shall have been worked off. The number of rows
-        /// taken at once is found by measuring. Without a target it is what has arrived, but no more than
-        /// is worked off in half a millisecond, and 256 rows in any case.
+        /// With blocks of size `auto`: in how long rows shall have been worked off, those before them in
+        /// their block included. The number of rows taken at once is found by measuring. Without a target it
+        /// is what has arrived, but no more than is worked off in half a millisecond, and beyond 1,024 rows
+        /// no more than in a tenth of one; 256 rows in any case.
         ours "block.latency-target" => latency_target: Option<Duration>;
         /// How long a source may hold rows back to fill a block of a fixed size.
         ours "block.linger" => block_linger: Duration = Duration::ZERO;

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, WINDOWS_1252};
+use encoding_rs::{DecoderResult, Encoding, ISO_2022_JP, UTF_8, WINDOWS_1252};
 
 use crate::SasError;
+
+/// Bytes that a message shows of a text that is none.
+const SHOWN_BYTES_MAX: usize = 16;
 
 /// How the bytes of text columns are to be read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,18 +133,46 @@ impl Charset {
         self != Charset::Known(ISO_2022_JP)
     }
 
-    /// The bytes as text; what is no character of the set becomes U+FFFD, as a letter does that was cut in two
-    /// because its column is too narrow.
+    /// The bytes of a name or label as text; what is no character of the set becomes U+FFFD.
     ///
     /// # Errors
     /// Text that is not ASCII in a set without a decoder.
     pub(crate) fn decode(self, bytes: &[u8]) -> Result<Cow<'_, str>, SasError> {
-        let encoding = match self {
+        Ok(self.encoding_of(bytes)?.decode_without_bom_handling(bytes).0)
+    }
+
+    /// The bytes of a value as text. A character that was cut in two at the end, because its column is too narrow, becomes U+FFFD.
+    ///
+    /// # Errors
+    /// Bytes that are no text of the set; text that is not ASCII in a set without a decoder.
+    pub(crate) fn decode_value(self, bytes: &[u8]) -> Result<Cow<'_, str>, SasError> {
+        let encoding = self.encoding_of(bytes)?;
+        if let Some(text) = encoding.decode_without_bom_handling_and_without_replacement(bytes) {
+            return Ok(text);
+        }
+        let mut decoder = encoding.new_decoder_without_bom_handling();
+        // Each byte becomes at most three.
+        let mut text = String::with_capacity(3 * bytes.len() + 16);
+        let (result, read) = decoder.decode_to_string_without_replacement(bytes, &mut text, true);
+        if let (DecoderResult::Malformed(..), true) = (result, read == bytes.len()) {
+            text.push(char::REPLACEMENT_CHARACTER);
+            return Ok(Cow::Owned(text));
+        }
+        let shown: Vec<String> = bytes.iter().take(SHOWN_BYTES_MAX).map(|byte| format!("{byte:02x}")).collect();
+        let more = if bytes.len() > SHOWN_BYTES_MAX { " …" } else { "" };
+        Err(SasError::data(format!(
+            "the bytes {}{more} are no text in {}; if the file is in another character set, 'sas.charset' names it",
+            shown.join(" "),
+            encoding.name()
+        )))
+    }
+
+    /// What these bytes are decoded by.
+    fn encoding_of(self, bytes: &[u8]) -> Result<&'static Encoding, SasError> {
+        Ok(match self {
             Charset::Known(encoding) => encoding,
-            Charset::Guess => match std::str::from_utf8(bytes) {
-                Ok(text) => return Ok(Cow::Borrowed(text)),
-                Err(_) => WINDOWS_1252,
-            },
+            Charset::Guess if std::str::from_utf8(bytes).is_ok() => UTF_8,
+            Charset::Guess => WINDOWS_1252,
             Charset::Foreign(_) if bytes.is_ascii() => UTF_8,
             Charset::Foreign(name) => {
                 return Err(SasError::unsupported(format!(
@@ -149,16 +180,18 @@ impl Charset {
                      'sas.charset' = 'windows-1252'"
                 )));
             }
-        };
-        Ok(encoding.decode_without_bom_handling(bytes).0)
+        })
     }
 
-    /// Text as bytes of the set; `None` if it has a character that the set lacks.
+    /// Text as bytes of the set; `None` if it has a character that the set lacks. So it is, too, where the set's encoder takes
+    /// another for it, as those of the web do for Japanese: '¥' became a backslash.
     pub(crate) fn encode(self, text: &str) -> Option<Cow<'_, [u8]>> {
         match self {
             Charset::Known(encoding) => {
                 let (bytes, _, lacking) = encoding.encode(text);
-                (!lacking).then_some(bytes)
+                let back = || encoding.decode_without_bom_handling_and_without_replacement(&bytes);
+                let same = matches!(bytes, Cow::Borrowed(_)) || encoding.is_single_byte() || back().is_some_and(|back| back == text);
+                (same && !lacking).then_some(bytes)
             }
             Charset::Guess => Some(Cow::Borrowed(text.as_bytes())),
             Charset::Foreign(_) => text.is_ascii().then_some(Cow::Borrowed(text.as_bytes())),

@@ -325,7 +325,7 @@ fn decoded(bytes: &[u8], ends: &[i32], charset: Charset) -> Result<(Vec<u8>, Vec
         if cell.is_ascii() && charset.holds_ascii() {
             out.extend_from_slice(cell);
         } else {
-            out.extend_from_slice(charset.decode(cell)?.as_bytes());
+            out.extend_from_slice(charset.decode_value(cell)?.as_bytes());
         }
         // A byte becomes at most three, and a batch has at most 64 MiB.
         out_ends.push(out.len() as i32);
@@ -369,8 +369,10 @@ mod tests {
         assert_eq!(texts(b"abc", &[2, 2, 3], 20), StringArray::from(vec![Some("ab"), None, Some("c")]));
         assert_eq!(texts(b"caf\xE9x", &[4, 5], 62), StringArray::from(vec!["café", "x"]));
         assert_eq!(texts("高é".as_bytes(), &[3, 5], 20), StringArray::from(vec!["高", "é"]));
-        // A character that lies across two values is none.
-        assert_eq!(texts("高".as_bytes(), &[1, 3], 20), StringArray::from(vec!["\u{FFFD}", "\u{FFFD}\u{FFFD}"]));
+        // A character that was cut off is seen to be; other bytes that are none of the set are refused.
+        assert_eq!(texts(b"a\xE9\xAB", &[3], 20), StringArray::from(vec!["a\u{FFFD}"]));
+        let error = text("高".as_bytes().to_vec(), vec![1, 3], Charset::of_byte(20)).unwrap_err().to_string();
+        assert!(error.contains("the bytes ab 98 are no text in UTF-8"), "{error}");
     }
 
     fn column(kind: Kind) -> Column {

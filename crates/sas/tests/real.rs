@@ -11,10 +11,14 @@ use arrow::datatypes::{DataType, Date32Type, Float64Type};
 use arrow::util::display::array_value_to_string;
 use tidemill_sas::{Charset, Kind, LocalPages, Pages, SasFile, Wanted, XportFile};
 
+#[path = "../../../tests/not_run.rs"]
+mod not_run;
+use not_run::not_run;
+
 fn directory() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/sas");
     if !path.is_dir() {
-        println!("NOT RUN: the tests on files of SAS ({} is missing)", path.display());
+        not_run(&format!("the tests on files of SAS ({} is missing)", path.display()));
         return None;
     }
     Some(path)

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use crate::error::ApiError;
-use crate::state::{AppState, Counts};
+use crate::error::{ApiError, status_of};
+use crate::state::AppState;
 
 mod tokens;
 
@@ -206,18 +206,27 @@ pub async fn middleware(State(guard): State<Arc<Guard>>, mut request: Request, n
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
     }
-    match guard.access(&request) {
+    let response = match guard.access(&request) {
         Ok(access) => {
             request.extensions_mut().insert(access);
             next.run(request).await
         }
-        Err(error) => {
-            let counts = &guard.state.counts;
-            let unknown = error.status() == axum::http::StatusCode::UNAUTHORIZED;
-            Counts::add(if unknown { &counts.unauthenticated } else { &counts.forbidden });
-            refusal(request.headers(), error)
-        }
+        Err(error) => refusal(request.headers(), error),
+    };
+    if let Some(status) = refused_with(&response) {
+        guard.state.counts.refuse(status);
     }
+    response
+}
+
+/// The status of an answer that is an error; of gRPC, which answers everything with 200, the one that means the same.
+/// Errors that end a stream are counted by those who send it.
+fn refused_with(response: &Response) -> Option<StatusCode> {
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        return Some(status);
+    }
+    status_of(Code::from_bytes(response.headers().get("grpc-status")?.as_bytes()))
 }
 
 /// The error as an answer that the peer's protocol understands.

@@ -9,7 +9,7 @@ use std::fmt;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use tidemill_hub::HubError;
+use tidemill_hub::{HubError, Refusal, Stream};
 use tonic::{Code, Status};
 
 /// An error for the peer: what went wrong, and what to do about it.
@@ -18,12 +18,14 @@ pub struct ApiError {
     status: StatusCode,
     error: String,
     help: Option<String>,
+    /// Why a publisher's rows are not taken, where that is counted for the stream and the stream has not done so.
+    refusal: Option<Refusal>,
 }
 
 impl ApiError {
     /// An error with this HTTP status.
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        ApiError { status, error: error.into(), help: None }
+        ApiError { status, error: error.into(), help: None, refusal: None }
     }
     /// 400, `INVALID_ARGUMENT`: the request is wrong and stays wrong.
     pub fn bad_request(error: impl Into<String>) -> Self {
@@ -47,7 +49,7 @@ impl ApiError {
     }
     /// 413, `RESOURCE_EXHAUSTED`: more bytes than are taken at once.
     pub fn too_large(error: impl Into<String>) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error).because(Refusal::TooLarge)
     }
     /// 429, `RESOURCE_EXHAUSTED`: too slow, or too many.
     pub fn exhausted(error: impl Into<String>) -> Self {
@@ -66,6 +68,19 @@ impl ApiError {
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// Says what a publisher's refusal counts for.
+    pub fn because(mut self, why: Refusal) -> Self {
+        self.refusal = Some(why);
+        self
+    }
+
+    /// Counts the refusal of a publisher of this stream, if it is one.
+    pub(crate) fn count_in(&self, stream: &Stream) {
+        if let Some(why) = self.refusal {
+            stream.count_refused(why);
+        }
     }
 
     /// The HTTP status.
@@ -105,6 +120,25 @@ impl ApiError {
             _ => Code::Internal,
         }
     }
+}
+
+/// The HTTP status that says the same as a gRPC code, as [`ApiError::code`] has them; `None` if all is well.
+pub(crate) fn status_of(code: Code) -> Option<StatusCode> {
+    Some(match code {
+        Code::Ok => return None,
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::FailedPrecondition => StatusCode::CONFLICT,
+        Code::Aborted => StatusCode::GONE,
+        // What tonic says of a message beyond its bound.
+        Code::OutOfRange => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    })
 }
 
 impl fmt::Display for ApiError {

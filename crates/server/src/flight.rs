@@ -1,13 +1,14 @@
 //! Arrow Flight: publishing (`DoPut`), subscribing (`DoGet`, and `DoExchange` with acknowledgements), and
 //! what there is to find (`ListFlights`, `GetFlightInfo`, `GetSchema`). Text in metadata is JSON.
 //!
-//! - [`put`]: a publisher's call; [`get`]: a subscriber's; [`encode`]: rows as messages
+//! - [`put`]: a publisher's call, and [`messages`], what it sends; [`get`]: a subscriber's; [`encode`]: rows as messages
 //!
 //! Rights are looked at here and by the feed, not by a gRPC interceptor: the middleware of all protocols
 //! has put them into the request.
 
 mod encode;
 mod get;
+mod messages;
 mod put;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
     PollInfo, PutResult, Result as ActionResult, SchemaAsIpc, SchemaResult, Ticket,
 };
+use axum::middleware::map_request;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use serde_json::json;
@@ -30,6 +32,7 @@ use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::get::{Deliveries, request_for, ticket};
+use self::messages::{Messages, SetAside, set_aside};
 use self::put::Put;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -42,10 +45,15 @@ const MESSAGE_EXTRA_BYTES: usize = 1 << 20;
 
 /// The routes of the Flight service.
 pub fn service(state: Arc<AppState>) -> axum::Router {
-    let bytes_max = state.limits.block_bytes.saturating_add(MESSAGE_EXTRA_BYTES);
+    let bytes_max = message_bytes_max(&state);
     let service = FlightServiceServer::new(Flight { state }).max_decoding_message_size(bytes_max);
     let path = format!("/{}/{{*method}}", FlightServiceServer::<Flight>::NAME);
-    axum::Router::new().route_service(&path, service)
+    axum::Router::new().route_service(&path, service).route_layer(map_request(set_aside))
+}
+
+/// The largest message that is taken.
+fn message_bytes_max(state: &AppState) -> usize {
+    state.limits.block_bytes.saturating_add(MESSAGE_EXTRA_BYTES)
 }
 
 /// The service.
@@ -63,6 +71,9 @@ impl Flight {
         let mut about = json!({"publish": stream.inlet_schema().is_some(), "subscribe": false});
         if let Some(wanted) = stream.inlet_wanted() {
             about["wanted"] = json!(*wanted);
+        }
+        if stream.inlet_changes() {
+            about["changes"] = true.into();
         }
         if let Some(outlet) = stream.outlet_info() {
             about["subscribe"] = true.into();
@@ -124,8 +135,11 @@ fn schema_of(stream: &Stream) -> Result<SchemaRef, ApiError> {
 
 /// The first message of a call.
 async fn first(messages: &mut Streaming<FlightData>) -> Result<FlightData, Status> {
-    let first = messages.message().await?;
-    first.ok_or_else(|| Status::from(ApiError::bad_request("the call ended before its first message")))
+    messages.message().await?.ok_or_else(no_message)
+}
+
+fn no_message() -> Status {
+    ApiError::bad_request("the call ended before its first message").into()
 }
 
 #[tonic::async_trait]
@@ -184,14 +198,18 @@ impl FlightService for Flight {
 
     async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
         let access = access(&request)?;
-        let mut messages = request.into_inner();
-        let first = first(&mut messages).await?;
-        let (name, id) = path(first.flight_descriptor.as_ref())?;
+        let body = request.extensions().get::<SetAside>().and_then(SetAside::take);
+        let body = body.ok_or_else(|| ApiError::internal("the request's body was not set aside"))?;
+        drop(request);
+        let mut messages = Messages::new(body, message_bytes_max(&self.state));
+        let first = messages.message().await?.ok_or_else(no_message)?;
+        let (name, id) = path(first.descriptor.as_ref())?;
         access.require_write(name)?;
         let stream = find(&self.state, name)?;
-        let (put, answers) = Put::begin(&first, messages, &stream, id, access, self.state.limits.block_bytes)?;
+        let begun = Put::begin(&first, messages, &stream, id, access, self.state.limits.block_bytes);
+        let (put, answers) = begun.inspect_err(|error| error.count_in(&stream))?;
         // It ends when the publisher is gone: then the answers' receiver is dropped.
-        Handle::current().spawn(put.run());
+        Handle::current().spawn(put.run(self.state.counts.clone()));
         Ok(Response::new(ReceiverStream::new(answers).boxed()))
     }
 

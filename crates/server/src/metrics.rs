@@ -10,12 +10,14 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use tidemill_connect::listeners::ListenerStats;
+use tidemill_hub::Refusal;
 use tidemill_runtime::metrics::{process_usage, resident_bytes};
 
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::jobs::State as JobState;
-use crate::state::AppState;
+use crate::state::{AppState, REFUSALS};
 
 /// Answers the request; the names of jobs and streams are for those who may see all of them.
 pub async fn page(State(state): State<Arc<AppState>>, Extension(access): Extension<Access>) -> Result<Response, ApiError> {
@@ -80,7 +82,7 @@ fn text(state: &AppState) -> String {
     let mut page = Page::default();
     process(&mut page, state);
     connections(&mut page, state);
-    siddhi(&mut page);
+    listeners(&mut page);
     jobs(&mut page, state);
     streams(&mut page, state);
     page.0
@@ -96,8 +98,20 @@ fn process(page: &mut Page, state: &AppState) {
     page.family("memory_peak_bytes", Kind::Gauge, "Most memory that the process ever held.").add(&[], peak as f64);
 }
 
-/// What came for channels that no table names: nobody else would count it.
-fn siddhi(page: &mut Page) {
+/// What came to listeners of tables and concerns none of them: nobody else would count it.
+fn listeners(page: &mut Page) {
+    let listeners = tidemill_connect::listeners::stats();
+    type Value = fn(&ListenerStats) -> u64;
+    let families: [(&str, &str, Value); 2] = [
+        ("listener_turned_away_total", "Connections to tables that listen that were turned away.", |s| s.turned_away),
+        ("listener_silent_total", "Connections to tables that listen that were closed for their silence.", |s| s.silent),
+    ];
+    for (name, help, value) in families {
+        let mut family = page.family(name, Kind::Counter, help);
+        for (address, stats) in &listeners {
+            family.add(&[("address", address.as_str())], value(stats) as f64);
+        }
+    }
     let mut family =
         page.family("siddhi_unknown_channel_frames_total", Kind::Counter, "Frames of Siddhi's transport for channels that no table names.");
     for (channel, frames) in tidemill_connect::siddhi_tcp::unknown_channels() {
@@ -115,11 +129,16 @@ fn connections(page: &mut Page, state: &AppState) {
         ("connections_broken_total", &counts.broken, "Connections that ended with an error: TLS, silence, a peer that was gone."),
         ("received_bytes_total", &counts.received_bytes, "Bytes read from connections, after TLS."),
         ("sent_bytes_total", &counts.sent_bytes, "Bytes written to connections, before TLS."),
-        ("requests_unauthenticated_total", &counts.unauthenticated, "Requests without a valid token."),
-        ("requests_forbidden_total", &counts.forbidden, "Requests from pages of other machines."),
+        ("requests_unauthenticated_total", &counts.unauthenticated, "Requests and calls without a token that is good."),
+        ("requests_forbidden_total", &counts.forbidden, "Requests without the right, or from pages of other machines."),
     ];
     for (name, counter, help) in families {
         page.family(name, Kind::Counter, help).add(&[], counter.load(Ordering::Relaxed) as f64);
+    }
+    let help = "Answers that were errors, and streams that ended with one, by HTTP status; those of Flight by the one that means the same.";
+    let mut family = page.family("request_errors_total", Kind::Counter, help);
+    for (status, counter) in REFUSALS.iter().zip(&counts.refusals) {
+        family.add(&[("status", &status.to_string())], counter.load(Ordering::Relaxed) as f64);
     }
 }
 
@@ -141,11 +160,14 @@ fn jobs(page: &mut Page, state: &AppState) {
         .flat_map(|(job, nodes)| nodes.iter().enumerate().map(move |(i, node)| (job.name.as_str(), i.to_string(), node)))
         .collect();
     type Value = fn(&tidemill_runtime::metrics::NodeReport) -> Option<f64>;
-    let families: [(&str, Kind, &str, Value); 14] = [
+    let families: [(&str, Kind, &str, Value); 17] = [
         ("node_rows_total", Kind::Counter, "Rows read, taken in or written since the job's start.", |n| Some(n.counts.rows as f64)),
         ("node_bytes_total", Kind::Counter, "Bytes read or written since the job's start.", |n| Some(n.counts.bytes as f64)),
         ("node_bad_rows_total", Kind::Counter, "Records that could not be read.", |n| Some(n.counts.bad_rows as f64)),
         ("node_late_rows_total", Kind::Counter, "Rows dropped as late.", |n| Some(n.counts.late_rows as f64)),
+        ("node_unknown_rows_total", Kind::Counter, "Rows to be taken back that were not there.", |n| Some(n.counts.unknown_rows as f64)),
+        ("node_partial_matches", Kind::Gauge, "Partial matches of a pattern.", |n| Some(n.counts.partial_matches as f64)),
+        ("node_dropped_matches_total", Kind::Counter, "Partial matches given up at the bound.", |n| Some(n.counts.dropped_matches as f64)),
         ("node_state_entries", Kind::Gauge, "Keys or rows in state.", |n| Some(n.counts.state_entries as f64)),
         ("node_state_bytes", Kind::Gauge, "Bytes of state in memory.", |n| Some(n.counts.state_bytes as f64)),
         ("node_state_disk_bytes", Kind::Gauge, "Bytes of state on disk.", |n| n.counts.disk.map(|d| d.bytes as f64)),
@@ -197,6 +219,12 @@ fn streams(page: &mut Page, state: &AppState) {
         let mut family = page.family(name, kind, help);
         for (stream, stats) in &stats {
             family.add(&[("stream", stream.as_str())], value(stats) as f64);
+        }
+    }
+    let mut family = page.family("stream_refused_total", Kind::Counter, "Publishers' rows that were refused, by reason.");
+    for (stream, stats) in &stats {
+        for why in Refusal::ALL {
+            family.add(&[("stream", stream.as_str()), ("reason", why.name())], stats.refused(why) as f64);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use axum::http::StatusCode;
 use tidemill_hub::Hub;
 
 use crate::jobs::Jobs;
@@ -18,7 +19,7 @@ pub struct AppState {
     /// Bounds.
     pub limits: Limits,
     /// What connections did so far.
-    pub counts: Counts,
+    pub counts: Arc<Counts>,
     /// When the server began.
     pub begun: Instant,
 }
@@ -26,9 +27,12 @@ pub struct AppState {
 impl AppState {
     /// State of a server that begins now.
     pub fn new(hub: &'static Hub, jobs: Arc<Jobs>, limits: Limits) -> Self {
-        AppState { hub, jobs, limits, counts: Counts::default(), begun: Instant::now() }
+        AppState { hub, jobs, limits, counts: Arc::default(), begun: Instant::now() }
     }
 }
+
+/// The statuses of errors that are counted apart; any other counts as the last.
+pub(crate) const REFUSALS: [u16; 13] = [400, 401, 403, 404, 405, 409, 410, 413, 415, 429, 501, 503, 500];
 
 /// Connections and refusals, for `/metrics`.
 #[derive(Default)]
@@ -46,13 +50,26 @@ pub struct Counts {
     pub received_bytes: AtomicU64,
     /// Bytes written to connections, before TLS.
     pub sent_bytes: AtomicU64,
-    /// Requests without a valid token.
+    /// Requests without a valid token, and calls whose token was no longer good in the middle of them.
     pub unauthenticated: AtomicU64,
-    /// Requests for which the token gave no right.
+    /// Requests for which the token gave no right, and those from pages of other machines.
     pub forbidden: AtomicU64,
+    /// Answers that were errors, and streams that ended with one, by status, in the order of [`REFUSALS`].
+    pub refusals: [AtomicU64; REFUSALS.len()],
 }
 
 impl Counts {
+    /// Counts an error that a peer was told.
+    pub fn refuse(&self, status: StatusCode) {
+        match status {
+            StatusCode::UNAUTHORIZED => Counts::add(&self.unauthenticated),
+            StatusCode::FORBIDDEN => Counts::add(&self.forbidden),
+            _ => {}
+        }
+        let at = REFUSALS.iter().position(|known| *known == status.as_u16()).unwrap_or(REFUSALS.len() - 1);
+        Counts::add(&self.refusals[at]);
+    }
+
     /// Counts one more.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);

@@ -137,9 +137,12 @@ fn rights_over_http() {
     check(forget("reader"), 403, "gives no right to write stream 's'");
     check(forget("boss"), 404, "there is no stream 's'");
     check(with("reader", "/metrics"), 200, "tidemill_requests_unauthenticated_total 2\n");
+    check(with("reader", "/metrics"), 200, "tidemill_requests_forbidden_total 2\n");
     // Flight clients are told in their protocol.
     let path = "/arrow.flight.protocol.FlightService/ListFlights";
     check(server.ask_with("POST", path, "content-type: application/grpc\r\n", ""), 200, "grpc-status: 16");
+    check(with("reader", "/metrics"), 200, "tidemill_request_errors_total{status=\"401\"} 3\n");
+    check(with("reader", "/metrics"), 200, "tidemill_request_errors_total{status=\"404\"} 1\n");
 }
 
 #[test]

@@ -21,6 +21,19 @@ pub struct Statement {
     pub hints: Vec<Hint>,
 }
 
+impl Statement {
+    /// The name of the table, view or function that it creates.
+    pub fn declares(&self) -> Option<&str> {
+        let name = match &self.kind {
+            StatementKind::CreateTable(table) => &table.name,
+            StatementKind::CreateView { name, .. } => name,
+            StatementKind::CreateFunction(function) => &function.name,
+            _ => return None,
+        };
+        name.0.last()?.as_ident().map(|ident| ident.value.as_str())
+    }
+}
+
 /// The kinds of statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatementKind {
@@ -120,7 +133,7 @@ pub enum CopySource {
     Query(Box<Query>),
 }
 
-/// `INSERT INTO|OVERWRITE table [(columns)] query [ON CONFLICT DO …]`.
+/// `INSERT INTO|OVERWRITE table [(columns)] query [ON CONFLICT DO DEDUPLICATE]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Insert {
     /// The sink.
@@ -131,21 +144,10 @@ pub struct Insert {
     pub overwrite: bool,
     /// Where the rows come from.
     pub query: Box<Query>,
-    /// What happens to rows of one key that meet in a sink with a primary key.
-    pub on_conflict: Option<OnConflict>,
+    /// Where `ON CONFLICT DO DEDUPLICATE` stands: of rows with one key the newest stays, as it does without.
+    pub deduplicate: Option<Span>,
     /// The text of the insert.
     pub span: Span,
-}
-
-/// `ON CONFLICT DO …`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnConflict {
-    /// `DO NOTHING`: the first row of a key stays.
-    Nothing,
-    /// `DO ERROR`.
-    Error,
-    /// `DO DEDUPLICATE`: the newest row of a key wins.
-    Deduplicate,
 }
 
 /// `CREATE TABLE`.

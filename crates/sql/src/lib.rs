@@ -17,5 +17,5 @@ pub mod types;
 mod walk;
 
 pub use diagnostic::{LineIndex, Span, SqlError};
-pub use parse::{parse_script, window_call};
+pub use parse::{Finder, parse_script, window_call};
 pub use session::{Described, FileRequest, FileResolver, InsertPlan, LookupResolver, Outcome, Session};

@@ -12,7 +12,7 @@ use tidemill_plan::Table;
 use tidemill_plan::function::SessionSettings;
 use tidemill_plan::process::{Body, Kind};
 
-use crate::ast::{CopySource, OnConflict, Statement, StatementKind};
+use crate::ast::{CopySource, Statement, StatementKind};
 use crate::diagnostic::{Span, SqlError};
 use crate::query::catalog::{Catalog, Relation, TableText, View, plain_name};
 use crate::query::functions::Functions;
@@ -57,8 +57,6 @@ pub struct InsertPlan {
     pub plan: LogicalPlan,
     /// The text of the insert.
     pub span: Span,
-    /// What happens to rows of one key that meet.
-    pub on_conflict: Option<OnConflict>,
     /// Written `OVERWRITE`: what is there goes first.
     pub overwrite: bool,
 }
@@ -297,7 +295,7 @@ impl Session {
                     None => Outcome::Done,
                     Some((plan, columns)) => {
                         let plan = insert::fit(&planner, plan, &sink, Some(&columns), span, &|_| None)?;
-                        Outcome::Inserts(vec![InsertPlan { table: sink, plan, span, on_conflict: None, overwrite: false }])
+                        Outcome::Inserts(vec![InsertPlan { table: sink, plan, span, overwrite: false }])
                     }
                 }
             }

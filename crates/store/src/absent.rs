@@ -122,6 +122,10 @@ impl Store {
         match self.0 {}
     }
 
+    pub fn delete_held(&self, _: &str, _: &Lock) -> Result<(), StoreError> {
+        match self.0 {}
+    }
+
     pub fn put(&self, _: &str, _: Bytes) -> Result<(), StoreError> {
         match self.0 {}
     }
@@ -152,6 +156,10 @@ impl ObjectFile {
         match self.0 {}
     }
 
+    pub fn reserve(&self, _: u64) -> Option<Reserved> {
+        match self.0 {}
+    }
+
     pub fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
         match self.0 {}
     }
@@ -159,6 +167,11 @@ impl ObjectFile {
     pub fn read_ranges(&self, _: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
         match self.0 {}
     }
+}
+
+/// Room for bytes fetched before they are wanted.
+pub struct Reserved {
+    _never: Never,
 }
 
 impl tidemill_archive::ReadAt for ObjectFile {

@@ -24,15 +24,14 @@
 //! it; from then on the former one cannot turn it, and has the error that its lock is lost. The other way round, a commit that
 //! was put after the lock was lost is found out by renewing the lock, before it says anything; what stays of it is empty, and the
 //! next one takes its place. Removing an object knows no condition: the commit is removed within 30 seconds after the lock was
-//! renewed, or not at all. Uploads of a commit that is taken back are aborted before its objects are removed, so that none comes
-//! back (Azure cannot abort: what a former holder completes in just this moment stays, under a name that nobody else has, until
+//! renewed, those in which the machine sleeps included, or not at all. Uploads of a commit that is taken back are aborted before its
+//! objects are removed, so that none comes back (Azure cannot abort: what a former holder completes in just this moment stays, under a name that nobody else has, until
 //! the next copy replaces what is there).
 //!
 //! **Readers** are ours (`list`): those of other programs see objects as they come and go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::UpdateVersion;
@@ -49,8 +48,6 @@ const COMMIT: &str = "_tidemill/commit";
 const VERSION: u32 = 1;
 /// How often a commit that changes meanwhile is looked at again.
 const TRIES: usize = 4;
-/// How long removing a commit may take: less than the lock lasts after it was renewed.
-const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a commit does, by whole keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,8 +259,7 @@ impl Store {
 
     /// Removes a commit, which hides nothing any more.
     fn forget(&self, directory: &str, lock: &Lock) -> Result<(), StoreError> {
-        lock.renew()?;
-        self.delete_within(&commit_of(directory), REMOVED_WITHIN)
+        self.delete_held(&commit_of(directory), lock)
     }
 
     /// Removes what a commit adds, its uploads first, so that nothing comes back. While it goes, the commit hides it.

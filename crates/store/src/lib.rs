@@ -4,13 +4,15 @@
 //! break; [`ranges`] reads anywhere; [`writer`] uploads in parts of which nothing is visible until they are completed;
 //! [`commit`] makes several objects visible together; [`lock`] keeps two writers out of one directory. Below them: [`client`]
 //! (credentials, endpoints), [`web`] (plain web servers), [`open`] (bodies), [`list`] (globs), [`pace`] (how many requests),
-//! [`moment`] (time that goes on in sleep), [`runtime`] (the threads), [`explain`] (errors). What does not live here: formats,
-//! compression, what a sink commits.
+//! [`ahead`] (how many bytes ahead), [`moment`] (time that goes on in sleep), [`runtime`] (the threads), [`explain`] (errors).
+//! What does not live here: formats, compression, what a sink commits.
 //!
 //! All of that is the feature `cloud`. Without it `absent` offers the same functions, and every store is refused.
 
 #[cfg(not(feature = "cloud"))]
 mod absent;
+#[cfg(feature = "cloud")]
+mod ahead;
 #[cfg(feature = "cloud")]
 mod client;
 #[cfg(feature = "cloud")]
@@ -52,12 +54,12 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 #[cfg(not(feature = "cloud"))]
-pub use absent::{Lock, ObjectFile, ObjectWriter, Store, network_bytes, network_waited};
+pub use absent::{Lock, ObjectFile, ObjectWriter, Reserved, Store, network_bytes, network_waited};
 pub use error::{Kind, StoreError};
 pub use options::{Secret, StoreOptions};
 
 #[cfg(feature = "cloud")]
-pub use {lock::Lock, open::network_bytes, open::network_waited, ranges::ObjectFile, store::Store, writer::ObjectWriter};
+pub use {lock::Lock, open::network_bytes, open::network_waited, ranges::ObjectFile, ranges::Reserved, store::Store, writer::ObjectWriter};
 
 /// The size of an object of which the server does not say it.
 pub const SIZE_UNKNOWN: u64 = u64::MAX;

@@ -42,6 +42,8 @@ const BEAT: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(90);
 /// A holder that could not write it for so long commits nothing: some time before others may take it.
 const UNSURE: Duration = Duration::from_secs(60);
+/// How long removing what only the holder may remove may take: less than the lock lasts after it was renewed.
+pub(crate) const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 /// How long removing it may take.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 /// What this process holds, or is releasing. What it does not, and its name stands on, could not be released.
@@ -444,6 +446,11 @@ impl Lock {
         move || held.check()
     }
 
+    /// When it was renewed for the last time.
+    pub(crate) fn renewed(&self) -> Moment {
+        *lock(&self.held.fresh)
+    }
+
     /// Names this holding of the lock, and no other.
     pub fn holder(&self) -> &str {
         &self.held.claim.holder
@@ -470,7 +477,8 @@ impl Drop for Lock {
             wait_briefly(RELEASE_WAIT, async move {
                 // Only what is ours is removed, and nobody takes it between the two. What stays runs out.
                 if held.renew().await.is_ok() {
-                    let _ = remove(&held.client, &held.key).await;
+                    let renewed = *lock(&held.fresh);
+                    let _ = renewed.within(REMOVED_WITHIN, remove(&held.client, &held.key)).await;
                 }
             });
         }

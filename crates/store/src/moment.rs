@@ -1,7 +1,12 @@
 //! Moments by a clock that goes on while the machine is suspended: who holds a lock that runs out must not believe, on waking
 //! up, that no time has passed. `Instant` stands still meanwhile.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::timeout;
 
 /// A moment of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,17 @@ impl Moment {
         awake.max(all)
     }
 
+    /// Does `work` for as long as less than `limit` has gone by since this moment, sleep included, which the runtime's timers do not
+    /// count: so it is looked at each time before the work goes on. `None` when time is up.
+    pub async fn within<T>(self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let watched = poll_fn(|context| match self.elapsed() < limit {
+            true => work.as_mut().poll(context).map(Some),
+            false => Poll::Ready(None),
+        });
+        timeout(limit.saturating_sub(self.elapsed()), watched).await.ok().flatten()
+    }
+
     /// The moment just before the machine was suspended for so long, of which `Instant` knows nothing.
     #[cfg(test)]
     pub fn asleep_for(asleep: Duration) -> Self {
@@ -48,6 +64,24 @@ impl Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::wait;
+
+    /// A machine that was suspended between the renewal of a lock and the removal of a commit went on to remove what by then was
+    /// another's: the runtime's timer had counted no time.
+    #[test]
+    fn nothing_is_begun_after_a_sleep() {
+        let limit = Duration::from_secs(30);
+        let done = |since: Moment| {
+            wait(async move {
+                let mut done = false;
+                let ended = since.within(limit, async { done = true }).await;
+                Ok((ended.is_some(), done))
+            })
+            .unwrap()
+        };
+        assert_eq!(done(Moment::now()), (true, true));
+        assert_eq!(done(Moment::asleep_for(limit)), (false, false));
+    }
 
     #[test]
     fn time_passes_while_the_machine_sleeps() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Requests that every reader may have, whatever the others have.
+/// Requests that a reader makes before more are tried.
 pub(crate) const ALWAYS: usize = 2;
 /// Requests whose bytes are looked at together.
 const WINDOW: u32 = 4;
@@ -70,7 +70,7 @@ impl Pace {
     }
 }
 
-/// Memory that all readers, or all writers, of the process may use for bodies.
+/// Memory that all writers of the process may use for parts. That of readers is [`crate::ahead`].
 pub(crate) struct Budget {
     bytes_max: u64,
     used: AtomicU64,

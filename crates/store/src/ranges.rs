@@ -10,15 +10,17 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::ahead::Ticket;
 use crate::client::Client;
 use crate::error::{Kind, StoreError};
 use crate::open::{collect, waited};
+use crate::reader::AHEAD;
 use crate::runtime::{lock, spawn, wait};
 use crate::{Object, SIZE_UNKNOWN};
 
 /// What is fetched and kept as one.
 const BLOCK: u64 = 1 << 20;
-/// Blocks fetched ahead of a reader that goes forwards.
+/// Blocks fetched ahead of a reader that goes forwards, while the readers of the process leave room for them.
 const BLOCKS_AHEAD: u64 = 6;
 /// Blocks kept of one object.
 const BLOCKS_MAX: usize = 32;
@@ -51,6 +53,13 @@ struct Blocks {
 struct Slot {
     content: Mutex<Option<Result<Bytes, StoreError>>>,
     here: Condvar,
+    /// What it takes of the bytes fetched ahead, until it is asked for.
+    ahead: Mutex<Option<Ticket>>,
+}
+
+/// Room for bytes that are fetched before they are wanted, as long as it is kept.
+pub struct Reserved {
+    _ticket: Ticket,
 }
 
 impl ObjectFile {
@@ -66,6 +75,11 @@ impl ObjectFile {
     /// What is read.
     pub fn object(&self) -> &Object {
         &self.shared.object
+    }
+
+    /// Room for so many bytes that will be fetched before they are wanted, if all that the process fetches ahead leaves it.
+    pub fn reserve(&self, bytes: u64) -> Option<Reserved> {
+        AHEAD.reserve(bytes).map(|ticket| Reserved { _ticket: ticket })
     }
 
     /// Reads at byte `at`; fewer bytes than `buf` takes only at the end.
@@ -141,10 +155,15 @@ impl ObjectFile {
             let mut blocks = lock(&self.shared.blocks);
             let forwards = number > 0 && blocks.slots.contains_key(&(number - 1));
             let slot = self.slot(&mut blocks, number)?;
+            drop(lock(&slot.ahead).take());
             if forwards {
                 let last = (self.size() - 1) / BLOCK;
                 for next in number + 1..=last.min(number + BLOCKS_AHEAD) {
-                    self.slot(&mut blocks, next)?;
+                    if blocks.slots.contains_key(&next) {
+                        continue;
+                    }
+                    let Some(ticket) = AHEAD.reserve(BLOCK) else { break };
+                    *lock(&self.slot(&mut blocks, next)?.ahead) = Some(ticket);
                 }
             }
             slot

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
-use tokio::time::timeout;
 
 use crate::client::{self, Client, Place};
 use crate::error::{Kind, StoreError};
@@ -289,18 +287,20 @@ impl Store {
         })
     }
 
-    /// Removes an object, if there is one, and gives up after `limit`: repetitions of a request shall not take effect later.
+    /// Removes an object, if there is one, that whoever holds `lock` may remove. Removing knows no condition, so it is done soon after
+    /// the lock was renewed, or not at all: not by a repetition, nor after the machine slept.
     ///
     /// # Errors
-    /// The store refuses, or does not answer in time.
-    pub(crate) fn delete_within(&self, key: &str, limit: Duration) -> Result<(), StoreError> {
-        let (client, key) = (self.client.clone(), key.to_string());
+    /// The lock was lost; the store refuses, or does not answer in time.
+    pub fn delete_held(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
+        lock.renew()?;
+        let (client, key, renewed) = (self.client.clone(), key.to_string(), lock.renewed());
         wait(async move {
-            let late = |_| {
-                let why = format!("removing '{}': no answer within {} s; try again", client.url(&key), limit.as_secs());
+            let late = || {
+                let why = format!("removing '{}': no answer within {} s; try again", client.url(&key), lock::REMOVED_WITHIN.as_secs());
                 StoreError::new(Kind::Network, why)
             };
-            timeout(limit, writer::remove(&client, &key)).await.map_err(late)?
+            renewed.within(lock::REMOVED_WITHIN, writer::remove(&client, &key)).await.ok_or_else(late)?
         })
     }
 

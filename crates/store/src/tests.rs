@@ -6,7 +6,10 @@ mod two_writers;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
+use crate::ahead::Ahead;
+use crate::client::{self, Place};
 use crate::emulator::{Behaviour, Emulator, Fault};
+use crate::reader::ObjectReader;
 use crate::{Kind, Object, Pending, Secret, Store, StoreError, StoreOptions};
 use tidemill_format::options::ByteSize;
 
@@ -72,6 +75,32 @@ fn objects_are_read_forwards_and_in_part() {
         assert!(read(&store, &object, 1_000_003, None).unwrap().is_empty(), "{base}");
     }
     assert!(crate::network_bytes() > 3_000_000);
+}
+
+/// Files merged by time are open all at once, and each fetched two requests ahead whatever the others held.
+#[test]
+fn many_open_readers_are_bounded_together() {
+    static AHEAD: Ahead = Ahead::new(1 << 20, 16 << 10);
+    let emulator = emulator();
+    let all = bytes(300_000);
+    emulator.put("b", "k", all.clone());
+    let options = options(&emulator);
+    let client = client::client(&Place::parse("gs://b/k").unwrap(), &options).unwrap();
+    let object = store(&emulator, "gs://b").head("k").unwrap();
+    let mut readers: Vec<ObjectReader> = (0..40).map(|_| ObjectReader::sharing(&AHEAD, client.clone(), object.clone(), 0, None)).collect();
+    for reader in &mut readers {
+        reader.read_exact(&mut [0]).unwrap();
+    }
+    let (used, open) = AHEAD.used();
+    assert!(used <= (1 << 20) + 40 * (16 << 10) && open == 40, "{used} bytes, {open} readers");
+    // None waits for another: the last one comes to its end while the first ones hold what they have.
+    for reader in readers.iter_mut().rev() {
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert!(rest == all[1..]);
+    }
+    drop(readers);
+    assert_eq!(AHEAD.used(), (0, 0));
 }
 
 #[test]

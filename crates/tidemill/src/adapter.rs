@@ -54,7 +54,8 @@ fn options(text: &str, argument: &str) -> Result<Vec<(String, String)>, Failure>
     parse_options(text).map_err(|why| Failure::usage(format!("{argument}: {why}")))
 }
 
-fn block_rows(text: Option<&String>) -> Result<Option<usize>, Failure> {
+/// What `--block-size` says.
+pub fn block_rows(text: Option<&String>) -> Result<Option<usize>, Failure> {
     let Some(text) = text else { return Ok(None) };
     parse_block_size(text).map_err(|why| Failure::usage(format!("--block-size {text}: {why}")))
 }

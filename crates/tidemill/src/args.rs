@@ -31,7 +31,7 @@ pub enum Command {
     Describe(DescribeArgs),
     /// Show how much of files the system's page cache holds.
     Cache(CacheArgs),
-    /// Show how a job would run: plans, operators, state, options that Flink lacks.
+    /// Show how a job would run: plans, operators with exchanges and shards, and what of it Flink does not know.
     Explain(RunArgs),
     /// Keep jobs running, and let other processes publish to and subscribe from their streams.
     #[cfg(feature = "network")]
@@ -253,6 +253,9 @@ pub struct SubscribeArgs {
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Output::Json)]
     pub format: Output,
+    /// The server sends no more than so many rows at once; or auto: as many as the job has written at once.
+    #[arg(long, value_name = "ROWS|auto")]
+    pub block_size: Option<String>,
     /// The subscriber's name: what was printed is acknowledged under it, and does not come again.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,

@@ -1,5 +1,5 @@
-//! The command line. The only place that knows exit codes: 0, 1 (the job failed), 2 (bad usage),
-//! 130 (interrupted twice). A reader of standard output that goes away ends the process by SIGPIPE.
+//! The command line. Exit codes: 0, and those of [`Failure`]: 1 (the job failed) and 2 (bad usage). Whoever listens to
+//! signals ends the process with 130 when it is interrupted twice. A reader of standard output that goes away ends the process by SIGPIPE.
 
 #[cfg(feature = "network")]
 mod adapter;

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use tidemill_runtime::metrics::raise_open_files;
 use tidemill_runtime::script::{Script, Step, render};
 use tidemill_runtime::{JobError, JobOptions, Stop, batch::BatchRunner};
 
@@ -92,6 +93,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if steps.is_empty() {
         return Err(Failure::usage(format!("'{file}' runs nothing: it has neither an INSERT nor a query")));
     }
+    // Tables that listen may have many peers, and many files may be read at once.
+    raise_open_files();
     let stop = stop_on_signals()?;
     let mut summaries = Vec::new();
     let mut number = 0;

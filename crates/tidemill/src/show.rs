@@ -15,6 +15,9 @@ use tidemill_runtime::{JobError, LogicalPlan, Stop};
 
 use crate::args::Output;
 
+/// What makes a terminal forget the line that it shows.
+const CLEAR_LINE: &str = "\r\x1b[2K";
+
 /// The live line of a running job: rewritten in place on a terminal, a line every ten seconds
 /// elsewhere.
 pub struct Live {
@@ -31,20 +34,30 @@ impl Live {
     }
 
     pub fn show(&mut self, report: &ProgressReport) {
+        if let Some(text) = self.next(report) {
+            let mut err = std::io::stderr().lock();
+            // Who cannot be told how far the job is does not keep it from going on.
+            let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+            self.shown = true;
+        }
+    }
+
+    /// What is to be written now, if anything.
+    fn next(&mut self, report: &ProgressReport) -> Option<String> {
         if self.quiet {
-            return;
+            return None;
         }
         let now = report.elapsed.as_secs_f64();
         let rate = (report.rows_in - self.last.1) as f64 / (now - self.last.0).max(1e-3);
         if !self.terminal {
             if now < self.next_line_s {
-                return;
+                return None;
             }
             self.next_line_s = now + 10.0;
         }
         self.last = (now, report.rows_in);
         let watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
-        let dropped = if report.dropped > 0 { format!("  late or bad {}", count(report.dropped)) } else { String::new() };
+        let dropped = if report.dropped > 0 { format!("  dropped {}", count(report.dropped)) } else { String::new() };
         let p99 = report.latency_ms.p99;
         let latency = if p99 > 0.0 { format!("  p99 {p99:.1} ms") } else { String::new() };
         let line = format!(
@@ -55,15 +68,12 @@ impl Live {
             count(rate as u64),
             bytes(report.memory)
         );
-        let mut err = std::io::stderr().lock();
-        let _ = if self.terminal { write!(err, "\r\x1b[2K{line}") } else { writeln!(err, "{line}") };
-        let _ = err.flush();
-        self.shown = true;
+        Some(if self.terminal { format!("{CLEAR_LINE}{line}") } else { line + "\n" })
     }
 
     pub fn end(&self) {
         if self.terminal && self.shown {
-            eprint!("\r\x1b[2K");
+            eprint!("{CLEAR_LINE}");
         }
     }
 }
@@ -115,8 +125,20 @@ pub fn summary(summary: &Summary, resumable: bool) {
         let bad = if node.bad_rows > 0 { format!("  {} unreadable", node.bad_rows) } else { String::new() };
         out += &format!("  {:<32} {:>12} rows  {:>10}{bad}\n", node.name, node.rows, bytes(node.bytes));
     }
+    for (address, stats) in &summary.listeners {
+        out += &format!("  listener {address}: {} connections turned away, {} closed for their silence\n", stats.turned_away, stats.silent);
+    }
+    for (channel, frames) in &summary.unknown_channels {
+        out += &format!("  channel {channel}: {frames} frames that no table reads\n");
+    }
     for node in summary.nodes.iter().filter(|n| n.late_rows > 0) {
         out += &format!("  {:<32} {:>12} rows dropped as late\n", node.name, node.late_rows);
+    }
+    for node in summary.nodes.iter().filter(|n| n.unknown_rows > 0) {
+        out += &format!("  {:<32} {:>12} rows to be taken back that were not there\n", node.name, node.unknown_rows);
+    }
+    for node in summary.nodes.iter().filter(|n| n.dropped_matches > 0) {
+        out += &format!("  {:<32} {:>12} partial matches given up at the bound\n", node.name, node.dropped_matches);
     }
     for node in &summary.nodes {
         let Some(disk) = &node.disk else { continue };
@@ -271,3 +293,6 @@ fn aligned(cells: &[Vec<String>], right: &[bool]) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use tidemill_remote::flight::options::Request;
 use tidemill_remote::flight::subscriber::{Message, Received, Subscriber, SubscriberOptions, acknowledge_once};
 
 use crate::Failure;
-use crate::adapter::{failed, flight_options, stop_flag};
+use crate::adapter::{block_rows, failed, flight_options, stop_flag};
 use crate::args::{Output, SubscribeArgs};
 
 /// Text is handed on when it makes so many bytes, or when no more rows are at hand.
@@ -28,7 +28,8 @@ pub fn subscribe(args: &SubscribeArgs) -> Result<(), Failure> {
     let more = more.into_iter().filter_map(|(key, value)| Some((key.to_string(), value.clone()?))).collect();
     let options = flight_options(&args.url, &args.remote, more)?;
     let columns: Vec<String> = args.columns.iter().map(|c| c.trim().to_string()).filter(|c| !c.is_empty()).collect();
-    let request = Request { columns: (!columns.is_empty()).then_some(columns), ..Request::of(&options) };
+    let block_size = block_rows(args.block_size.as_ref())?;
+    let request = Request { columns: (!columns.is_empty()).then_some(columns), block_size, ..Request::of(&options) };
     if args.limit == Some(0) {
         return Ok(());
     }

@@ -1,5 +1,4 @@
 -- Window Top-N over sessions, of each user and of the sessions that have the same bounds. Worked out by DuckDB.
--- batch: no
 CREATE TABLE clicks (
   ts BIGINT,
   who STRING,

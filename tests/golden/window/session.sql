@@ -1,5 +1,4 @@
 -- SESSION with a key: a window ends a gap after its last row; a row exactly a gap later still belongs to it, as in Flink.
--- batch: no
 CREATE TABLE clicks (
   ts BIGINT,
   who STRING,

@@ -1,5 +1,4 @@
 -- SESSION over 600 rows and 4 keys with short gaps: many sessions that merge when rows come out of order.
--- batch: no
 CREATE TABLE ticks (
   id BIGINT,
   ts BIGINT,

@@ -1,5 +1,4 @@
 -- SESSION without key, with named arguments and the window's time.
--- batch: no
 CREATE TABLE clicks (
   ts BIGINT,
   who STRING,

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use tidemill_format::parquet::{ChunkReader, Length, ParquetError, ParquetInput};
-use tidemill_store::{ObjectFile, StoreError};
+use tidemill_store::{ObjectFile, Reserved, StoreError};
 
 use super::cache::{self, Residency};
 use super::page;
@@ -139,8 +139,8 @@ struct Held {
     groups: Vec<Vec<Range<u64>>>,
     /// A group by its number, and its parts.
     group: Option<(usize, Vec<Bytes>)>,
-    /// The group that is being fetched.
-    ahead: Option<(usize, JoinHandle<Fetched>)>,
+    /// The group that is being fetched, with the room that it takes until it is wanted.
+    ahead: Option<(usize, JoinHandle<Fetched>, Reserved)>,
     /// The end of the file and where it begins, until the first group comes.
     tail: Option<(u64, Bytes)>,
 }
@@ -191,19 +191,20 @@ impl RemoteColumns {
     fn load(&self, held: &mut Held, group: usize) -> Answer<()> {
         (held.group, held.tail) = (None, None);
         let fetched = match held.ahead.take() {
-            Some((number, thread)) if number == group => match thread.join() {
+            Some((number, thread, _room)) if number == group => match thread.join() {
                 Ok(fetched) => fetched,
                 Err(_) => return Err(ParquetError::General("the thread that fetches row groups has panicked".to_string())),
             },
             _ => self.file.read_ranges(&held.groups[group]),
         };
         held.group = Some((group, fetched.map_err(wrong)?));
-        let next = held.groups.get(group + 1).filter(|g| g.iter().map(|part| part.end - part.start).sum::<u64>() <= GROUP_AHEAD_MAX);
-        if let Some(next) = next.cloned() {
-            let file = self.file.clone();
-            // Without a thread the group is fetched when it is wanted.
+        let Some(next) = held.groups.get(group + 1) else { return Ok(()) };
+        let bytes = next.iter().map(|part| part.end - part.start).sum::<u64>();
+        // Without room or a thread the group is fetched when it is wanted.
+        if let Some(room) = (bytes <= GROUP_AHEAD_MAX).then(|| self.file.reserve(bytes)).flatten() {
+            let (file, next) = (self.file.clone(), next.clone());
             let thread = std::thread::Builder::new().name("columns-ahead".into()).spawn(move || file.read_ranges(&next));
-            held.ahead = thread.ok().map(|thread| (group + 1, thread));
+            held.ahead = thread.ok().map(|thread| (group + 1, thread, room));
         }
         Ok(())
     }

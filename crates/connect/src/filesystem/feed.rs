@@ -17,11 +17,10 @@ use tidemill_block::clock;
 use tidemill_format::Decoder;
 use tidemill_format::encoding::Malformed;
 
+use super::buffers::{Buffer, Buffers};
 use super::members::{self, Begun, Members};
 use crate::{ConnectError, Waker};
 
-/// Bytes that the I/O thread hands over at once.
-const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks that wait between the I/O thread and the reader at most.
 const CHUNKS_MAX: usize = 8;
 /// Bytes read in place at once, at most: few enough to be still in the cache when the decoder looks at them.
@@ -239,7 +238,7 @@ pub(super) enum Message {
     /// A member of an archive begins.
     Member(Begun),
     /// A buffer, how much of it counts, and when it was read.
-    Chunk(Vec<u8>, usize, u64),
+    Chunk(Buffer, usize, u64),
     /// Reading failed; the last message.
     Failed(ConnectError),
     /// The file is at its end; the last message.
@@ -250,7 +249,7 @@ pub(super) enum Message {
 pub(super) struct Thread {
     path: String,
     messages: Receiver<Message>,
-    spare: Sender<Vec<u8>>,
+    spare: Sender<Buffer>,
     /// The member that begins behind the one that has ended.
     begun: Option<Begun>,
     /// Nothing is ever sent: its end tells a sleeping thread that nobody waits for it.
@@ -260,14 +259,14 @@ pub(super) struct Thread {
 impl Thread {
     fn start(work: Work, waker: Waker) -> Result<Self, ConnectError> {
         let (send, messages) = bounded(CHUNKS_MAX);
-        let (spare, spares) = bounded(CHUNKS_MAX + 2);
+        let (buffers, spare) = Buffers::new();
         let (alive, gone) = bounded(0);
         let path = work.path().to_string();
         std::thread::Builder::new()
             .name("file-reader".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let out = Out { send, spares, gone, waker: WakeAtEnd(waker) };
+                let out = Out { send, buffers, gone, waker: WakeAtEnd(waker) };
                 let done = match work {
                     Work::Text(plan) => pump(plan, &out),
                     Work::Members(members) => members::pump(members, &out),
@@ -289,7 +288,7 @@ impl Thread {
         }
         match self.messages.try_recv() {
             Ok(Message::Chunk(buffer, length, arrival_ns)) => {
-                decoder.push(&buffer[..length]);
+                decoder.push(&buffer.bytes[..length]);
                 // A full channel only means that the thread has buffers enough.
                 let _ = self.spare.try_send(buffer);
                 Ok(Fed::Bytes(length, arrival_ns))
@@ -338,7 +337,7 @@ impl Drop for WakeAtEnd {
 /// The thread's side of the channels.
 pub(super) struct Out {
     send: Sender<Message>,
-    spares: Receiver<Vec<u8>>,
+    buffers: Buffers,
     gone: Receiver<()>,
     /// Behind `send`: fields are dropped in this order.
     waker: WakeAtEnd,
@@ -352,10 +351,6 @@ impl Out {
             self.waker.0.wake();
         }
         taken
-    }
-
-    fn buffer(&self) -> Vec<u8> {
-        self.spares.try_recv().unwrap_or_else(|_| vec![0; CHUNK_BYTES])
     }
 
     /// Sleeps; false if nobody waits any more.
@@ -390,8 +385,8 @@ fn pump(plan: Plan, out: &Out) -> Result<Option<()>, ConnectError> {
 pub(super) fn copy(input: &mut dyn Read, from: u64, doing: &str, path: &str, whole: bool, out: &Out) -> Result<Option<u64>, ConnectError> {
     let mut at = from;
     loop {
-        let mut buffer = out.buffer();
-        let (filled, failure) = fill(input, &mut buffer, whole);
+        let Some(mut buffer) = out.buffers.next() else { return Ok(None) };
+        let (filled, failure) = fill(input, &mut buffer.bytes, whole);
         if filled > 0 {
             at += filled as u64;
             if !out.give(Message::Chunk(buffer, filled, clock::now_ns())) {
@@ -427,10 +422,10 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8], whole: bool) -> (usize, Option<
 
 /// Reads past the bytes from `at` up to `from`; false if the reader went away before.
 pub(super) fn discard(input: &mut dyn Read, mut at: u64, from: u64, path: &str, out: &Out) -> Result<bool, ConnectError> {
-    let mut buffer = out.buffer();
+    let Some(mut buffer) = out.buffers.next() else { return Ok(false) };
     while at < from {
-        let want = buffer.len().min((from - at) as usize);
-        let (filled, failure) = fill(input, &mut buffer[..want], true);
+        let want = buffer.bytes.len().min((from - at) as usize);
+        let (filled, failure) = fill(input, &mut buffer.bytes[..want], true);
         at += filled as u64;
         if let Some(e) = failure {
             return Err(ConnectError::io(

@@ -1,7 +1,7 @@
 //! The `filesystem` connector: files, directories and globs as tables, in any format.
 //!
 //! [`path`] and [`listing`] find files, members of archives and objects; [`source`] makes splits of them, [`ranges`] cuts
-//! large ones, [`queue`] puts them in order. [`feed`] and [`reader`] read text, [`directory`] and [`members`] archives,
+//! large ones, [`queue`] puts them in order. [`feed`] (in [`buffers`]) and [`reader`] read text, [`directory`] and [`members`] archives,
 //! [`parquet`] and [`orc`] (bytes: [`columns`]), [`avro`], [`ipc`] (Arrow), [`sas`] and [`xlsx`] what their names say,
 //! [`batches`] on which thread; [`cache`] and [`page`]
 //! deal with the page cache; [`sample`] tells what columns a file has. [`sink`] commits part files, [`bucket`] those in
@@ -11,6 +11,7 @@
 pub mod avro;
 mod batches;
 mod bucket;
+mod buffers;
 pub mod cache;
 mod columns;
 mod directory;

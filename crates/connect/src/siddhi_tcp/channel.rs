@@ -1,7 +1,9 @@
 //! A channel that a table reads: the rows of all connections on their way to its reader, bounded in
-//! bytes. Whoever is ahead waits, and with it its connection; the rest is TCP's own back-pressure.
+//! bytes. Whoever is ahead waits, and with it its connection; the rest is TCP's own back-pressure. Connections
+//! that the reader shall read itself ([`super::lent`]) come by the same way.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -10,13 +12,16 @@ use arrow::compute::concat_batches;
 use tidemill_format::BadRecord;
 
 use super::decode::Layout;
+use super::lent::Lent;
 use crate::{ConnectError, Rows, Waker};
 
 /// Batches of fewer rows are put together when several wait: operators pay some 0.3 µs a block, a copy
 /// of a row costs a nanosecond or two.
-const MERGE_ROWS: usize = 1024;
+pub(super) const MERGE_ROWS: usize = 1024;
 /// What a bad record is taken to cost beside its bytes: its texts.
 const BAD_RECORD_BYTES: usize = 256;
+/// Connections that are lent to one reader at a time: each costs it something whenever it sleeps.
+pub(super) const LENT_MAX: usize = 8;
 
 /// A channel. See the module.
 pub struct Channel {
@@ -31,6 +36,8 @@ pub struct Channel {
     room: Condvar,
     /// Changes under the lock of the inbox only.
     closed: AtomicBool,
+    /// The reader has its worker wait for sockets.
+    borrows: AtomicBool,
     waker: Waker,
     bytes_max: usize,
 }
@@ -39,6 +46,10 @@ pub struct Channel {
 struct Inbox {
     items: VecDeque<Rows>,
     bytes: usize,
+    /// Connections on their way to the reader.
+    lent: Vec<Arc<Lent>>,
+    /// How many connections are lent to it, these included.
+    lent_count: usize,
 }
 
 /// What rows count for in an inbox: the bytes of their frames stand for the memory of their columns.
@@ -57,6 +68,7 @@ impl Channel {
             inbox: Mutex::default(),
             room: Condvar::new(),
             closed: AtomicBool::new(false),
+            borrows: AtomicBool::new(false),
             waker,
             bytes_max,
         }
@@ -91,27 +103,66 @@ impl Channel {
     pub fn close(&self) {
         let mut inbox = self.lock();
         self.closed.store(true, Ordering::Relaxed);
-        *inbox = Inbox::default();
+        let left = mem::take(&mut *inbox);
         drop(inbox);
+        left.lent.iter().for_each(|lent| lent.give_back(None));
         self.room.notify_all();
     }
 
-    /// Hands rows to the reader; waits while enough lies there. Without a reader they are dropped.
-    pub fn push(&self, rows: Rows) {
+    /// For the reader: its worker waits for the sockets that it names.
+    pub fn set_borrows(&self) {
+        self.borrows.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a connection may be lent to the reader now.
+    pub fn borrows(&self) -> bool {
+        self.borrows.load(Ordering::Relaxed) && self.lock().lent_count < LENT_MAX
+    }
+
+    /// Lends a connection to the reader. False if it takes none: then it is given back already. Otherwise
+    /// [`Channel::regain`] is to be called when it is back.
+    pub fn lend(&self, lent: &Arc<Lent>) -> bool {
+        let mut inbox = self.lock();
+        let taken = !self.is_closed() && inbox.lent_count < LENT_MAX;
+        if taken {
+            inbox.lent_count += 1;
+            inbox.lent.push(lent.clone());
+        }
+        drop(inbox);
+        if taken {
+            self.waker.wake();
+        } else {
+            lent.give_back(None);
+        }
+        taken
+    }
+
+    /// A connection that was lent is back.
+    pub fn regain(&self) {
+        let mut inbox = self.lock();
+        // Nothing is counted any more when the channel was closed meanwhile.
+        inbox.lent_count = inbox.lent_count.saturating_sub(1);
+    }
+
+    /// Hands rows to the reader; waits while enough lies there. Tells how many bytes lie there then. Without a
+    /// reader the rows are dropped.
+    pub fn push(&self, rows: Rows) -> usize {
         let mut inbox = self.lock();
         while inbox.bytes >= self.bytes_max && !self.is_closed() {
             inbox = self.room.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
         if self.is_closed() {
-            return;
+            return 0;
         }
         let waited_for = inbox.items.is_empty();
         inbox.bytes += cost(&rows);
         inbox.items.push_back(rows);
+        let waiting = inbox.bytes;
         drop(inbox);
         if waited_for {
             self.waker.wake();
         }
+        waiting
     }
 
     /// Hands a bad record without rows to the reader.
@@ -121,14 +172,18 @@ impl Channel {
     }
 
     /// For the reader: what has waited longest; small batches together, `rows_max` rows at most if
-    /// that can be had without cutting. `None` if nothing waits.
+    /// that can be had without cutting. `None` if nothing waits; then `lent` gets the connections that
+    /// have been lent since, all of whose rows have thus been taken.
     ///
     /// # Errors
     /// Batches that do not fit together.
-    pub fn take(&self, rows_max: usize) -> Result<Option<Rows>, ConnectError> {
+    pub fn take(&self, rows_max: usize, lent: &mut Vec<Arc<Lent>>) -> Result<Option<Rows>, ConnectError> {
         let mut inbox = self.lock();
         let before = inbox.bytes;
-        let Some(first) = inbox.items.pop_front() else { return Ok(None) };
+        let Some(first) = inbox.items.pop_front() else {
+            lent.append(&mut inbox.lent);
+            return Ok(None);
+        };
         inbox.bytes -= cost(&first);
         let (mut rows, mut more) = (first.batch.num_rows(), Vec::new());
         while rows < MERGE_ROWS

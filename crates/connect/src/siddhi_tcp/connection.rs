@@ -3,9 +3,13 @@
 //! Frames are worked off as they lie in the buffer, and their rows are handed on when no complete
 //! frame is left or a full batch has come together. So a batch holds what had arrived, and nothing
 //! waits for a batch to fill.
+//!
+//! A connection that brings little at a time, all of it for one channel, is [lent](super::lent) to the reader of that
+//! channel, and the thread waits until it is given back: then nobody has to wake the worker.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
+use std::mem;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
@@ -15,23 +19,42 @@ use tidemill_format::BadRecord;
 use super::channel::Channel;
 use super::decode::{Batcher, Place};
 use super::frame::{Assembly, Cut, Frame, split};
+use super::lent::{Lent, Loan};
 use super::listener::Shared;
 
 /// Rows of a batch, unless a single frame has more: what a block has when its size is left to the
 /// engine.
-const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 8192;
 /// Of what cannot be told apart any more so many bytes are kept.
 const RAW_BYTES_MAX: usize = 1 << 10;
+/// A read of no more bytes, with no more waiting for the job, is a light one: to hand its rows to another thread
+/// costs about as much as to work them off.
+const LIGHT_BYTES: usize = 16 << 10;
+/// So many light reads one after the other, and the connection is lent.
+const LIGHT_READS: u32 = 32;
 
 /// Serves a connection to its end.
 pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
     let mut connection = Connection::new(shared, peer);
+    // How the connection ended for a reader that it was lent to.
+    let mut told = None;
     let fault = loop {
-        match stream.read(connection.assembly.space(shared.buffer_bytes_max())) {
+        let read = match told.take() {
+            Some(end) => end,
+            None => stream.read(connection.intake.assembly.space(shared.buffer_bytes_max())),
+        };
+        match read {
             Ok(0) => break connection.unfinished("was closed"),
             Ok(bytes) => {
                 if let Some(fault) = connection.take(bytes) {
                     break Some(fault);
+                }
+                if let Some(channel) = connection.borrower() {
+                    (stream, told) = connection.lend(&channel, stream);
+                    // What the reader has left as it was.
+                    if let Some(fault) = connection.work_off(0) {
+                        break Some(fault);
+                    }
                 }
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -45,13 +68,22 @@ pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
+/// The bytes of a connection.
+#[derive(Default)]
+pub struct Intake {
+    pub assembly: Assembly,
+    /// Frames and bytes worked off.
+    pub frames: u64,
+    pub offset: u64,
+}
+
 /// A connection without its socket.
 pub(super) struct Connection<'a> {
-    assembly: Assembly,
-    /// Frames and bytes worked off.
-    frames: u64,
-    offset: u64,
+    intake: Intake,
     router: Router<'a>,
+    /// Light reads one after the other, and the route that they were all for.
+    light_reads: u32,
+    light_route: usize,
 }
 
 /// What has just been read.
@@ -66,39 +98,73 @@ impl<'a> Connection<'a> {
     /// Nothing has come yet.
     pub(super) fn new(shared: &'a Shared, peer: &'a str) -> Self {
         let router = Router { shared, peer, routes: Vec::new(), by_name: HashMap::new(), last: 0, touched: Vec::new() };
-        Connection { assembly: Assembly::default(), frames: 0, offset: 0, router }
+        Connection { intake: Intake::default(), router, light_reads: 0, light_route: 0 }
     }
 
     /// Works off what is complete after so many bytes were read; answers with the fault if these are
     /// no frames.
     fn take(&mut self, bytes: usize) -> Option<String> {
-        self.assembly.advance(bytes);
+        self.intake.assembly.advance(bytes);
+        self.work_off(bytes)
+    }
+
+    /// As [`Connection::take`], when the bytes are in their place already.
+    fn work_off(&mut self, bytes: usize) -> Option<String> {
         let frame_bytes_max = self.router.shared.frame_bytes_max();
-        let pass = Pass { buffer: self.assembly.data(), arrival_ns: clock::now_ns(), now_ms: clock::wall_ms() };
+        let pass = Pass { buffer: self.intake.assembly.data(), arrival_ns: clock::now_ns(), now_ms: clock::wall_ms() };
         let mut at = 0;
         let fault = loop {
             match split(&pass.buffer[at..], frame_bytes_max) {
                 Ok(Cut::More(_)) => break None,
                 Err(error) => break Some(error.to_string()),
                 Ok(Cut::Frame(frame)) => {
-                    self.frames += 1;
-                    let place = Place { peer: self.router.peer, number: self.frames, offset: self.offset + at as u64 };
+                    self.intake.frames += 1;
+                    let place = Place { peer: self.router.peer, number: self.intake.frames, offset: self.intake.offset + at as u64 };
                     self.router.frame(pass, at, &frame, place);
                     at += frame.length;
                 }
             }
         };
-        self.router.flush(pass);
-        self.assembly.consume(at);
-        self.offset += at as u64;
+        let (route, several) = (self.router.touched.first().copied(), self.router.touched.len() > 1);
+        let waiting = self.router.flush(pass);
+        self.intake.assembly.consume(at);
+        self.intake.offset += at as u64;
+        if several || bytes.max(waiting) > LIGHT_BYTES || route.is_some_and(|r| r != self.light_route) {
+            self.light_reads = 0;
+        } else if route.is_some() {
+            self.light_reads += 1;
+        }
+        self.light_route = route.unwrap_or(self.light_route);
         fault
+    }
+
+    /// The channel whose reader shall have this connection for a while, if there is one.
+    fn borrower(&mut self) -> Option<Arc<Channel>> {
+        if self.light_reads < LIGHT_READS {
+            return None;
+        }
+        self.light_reads = 0;
+        let channel = &self.router.routes[self.light_route].channel;
+        channel.borrows().then(|| channel.clone())
+    }
+
+    /// Lends the connection to the reader of a channel, and waits until it is back: with how it ended, if it has.
+    fn lend(&mut self, channel: &Channel, stream: TcpStream) -> (TcpStream, Option<io::Result<usize>>) {
+        let lent = Arc::new(Lent::new(Loan { stream, intake: mem::take(&mut self.intake) }, self.router.peer));
+        let taken = channel.lend(&lent);
+        let (loan, end) = lent.returned();
+        if taken {
+            channel.regain();
+        }
+        self.intake = loan.intake;
+        (loan.stream, end)
     }
 
     /// Takes bytes as if they had been read in one piece.
     #[cfg(test)]
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<String> {
         while !bytes.is_empty() {
-            let space = self.assembly.space(self.router.shared.buffer_bytes_max());
+            let space = self.intake.assembly.space(self.router.shared.buffer_bytes_max());
             let count = space.len().min(bytes.len());
             space[..count].copy_from_slice(&bytes[..count]);
             bytes = &bytes[count..];
@@ -111,7 +177,7 @@ impl<'a> Connection<'a> {
 
     /// The fault of a connection that ends in the middle of a frame.
     fn unfinished(&self, how: &str) -> Option<String> {
-        let bytes = self.assembly.data().len();
+        let bytes = self.intake.assembly.data().len();
         (bytes > 0).then(|| format!("the connection {how} inside this frame, of which {bytes} bytes had come"))
     }
 
@@ -119,10 +185,11 @@ impl<'a> Connection<'a> {
     fn report(&self, fault: String) {
         let last = self.router.routes.get(self.router.last).map(|r| r.channel.clone()).filter(|c| !c.is_closed());
         let Some(channel) = last.or_else(|| self.router.shared.find(|_| true)) else { return };
-        let data = self.assembly.data();
+        let data = self.intake.assembly.data();
         let raw = data[..data.len().min(RAW_BYTES_MAX)].to_vec();
-        let bad = BadRecord { record: self.frames, offset: self.offset, reason: format!("{fault}; the connection ends here"), raw };
-        channel.push_bad(bad, format!("{} frame {}", self.router.peer, self.frames + 1), clock::now_ns());
+        let bad =
+            BadRecord { record: self.intake.frames, offset: self.intake.offset, reason: format!("{fault}; the connection ends here"), raw };
+        channel.push_bad(bad, format!("{} frame {}", self.router.peer, self.intake.frames + 1), clock::now_ns());
     }
 }
 
@@ -147,9 +214,11 @@ struct Route {
 }
 
 impl Route {
-    fn send(&mut self, pass: Pass, peer: &str) {
-        if let Some(rows) = self.batcher.finish(pass.buffer, peer, pass.now_ms, pass.arrival_ns) {
-            self.channel.push(rows);
+    /// Hands on the rows; tells how many bytes wait for the reader then.
+    fn send(&mut self, pass: Pass, peer: &str) -> usize {
+        match self.batcher.finish(pass.buffer, peer, pass.now_ms, pass.arrival_ns) {
+            Some(rows) => self.channel.push(rows),
+            None => 0,
         }
     }
 }
@@ -207,13 +276,15 @@ impl Router<'_> {
         })
     }
 
-    /// Hands on all rows.
-    fn flush(&mut self, pass: Pass) {
+    /// Hands on all rows; tells how many bytes wait for a reader then.
+    fn flush(&mut self, pass: Pass) -> usize {
+        let mut waiting = 0;
         for index in self.touched.drain(..) {
             let route = &mut self.routes[index];
             route.touched = false;
-            route.send(pass, self.peer);
+            waiting = waiting.max(route.send(pass, self.peer));
         }
+        waiting
     }
 
     /// A frame for a channel that no table reads.

@@ -127,6 +127,11 @@ impl Layout {
         &self.schema
     }
 
+    /// Whether arrivals are taken from the publisher's clock.
+    pub fn has_clock(&self) -> bool {
+        self.clock.is_some()
+    }
+
     /// Strings in an event.
     fn strings(&self) -> usize {
         self.stretches.len() - 1

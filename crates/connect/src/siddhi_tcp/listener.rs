@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::{SiddhiOptions, connection};
-use crate::ConnectError;
+use crate::socket::alive;
 use crate::socket::peer::{Acceptor, Peers, spawn};
+use crate::{ConnectError, listeners};
 
 /// How long a frame waits for its table, if a job is just being started that has one for its channel.
 const ANNOUNCED_WAIT: Duration = Duration::from_secs(10);
@@ -160,15 +161,19 @@ fn start(address: SocketAddr, socket: TcpListener, options: &SiddhiOptions) -> R
     let serving = shared.clone();
     let acceptor = Acceptor::start(socket, peers, options.connections_max, move |peer, stream, place| {
         let own = serving.clone();
+        // Fails only if the peer is gone already, which is found when it is read.
+        let _ = alive::acknowledging(&stream);
         let serve = move || {
             connection::serve(&own, stream, &place);
             own.peers.remove(peer);
         };
         if spawn("tidemill-siddhi", serve).is_err() {
             // Without a thread there is nobody to read: the connection closes.
+            listeners::turned_away(serving.address);
             serving.peers.remove(peer);
         }
     })?;
+    let acceptor = acceptor.cutting_silent(options.idle_timeout)?;
     Ok(Listener { shared, users: 0, _acceptor: acceptor })
 }
 
@@ -193,7 +198,6 @@ impl Lease {
     }
 
     /// What the connections see of the listener.
-    #[cfg(test)]
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -6,16 +6,18 @@
 //!
 //! **Who decodes.** A thread for each connection reads into one large buffer, finds the frames in it,
 //! and makes the batches itself; the worker gets finished columns through a bounded queue, at once when
-//! nothing more waits in the socket. The alternative, a worker that reads the socket, would not save
-//! a hand-over at low rates, since somebody else must wait for the socket while the worker waits for
-//! all of its inputs; and it cannot be had without a lock around the socket, because one connection
-//! carries channels of tables that different workers, or different jobs, read. As it is no byte is
-//! copied between threads, and decoding runs beside the operators where there is a core for it.
+//! nothing more waits in the socket. So no byte is copied between threads, decoding runs beside the
+//! operators where there is a core for it, and one connection can carry channels of tables that different
+//! workers, or different jobs, read. But each hand-over wakes a thread, which costs more than the work on a
+//! small frame. So a connection that brings little, for one channel, is lent to the reader of that channel,
+//! whose worker waits for the socket while it sleeps; it goes back to its thread when there is much to do, or
+//! anything but frames of that channel.
 //!
 //! - [`frame`]: finding frames in bytes cut anywhere
 //! - [`decode`], [`encode`]: events to columns and back
 //! - [`listener`]: the listener that all tables of an address share
-//! - [`connection`]: from the bytes of a connection to batches; [`channel`]: from there to a reader
+//! - [`connection`]: from the bytes of a connection to batches; [`channel`]: from there to a reader;
+//!   [`lent`]: the same without a hand-over
 //! - [`source`], [`sink`]: the two directions
 
 mod channel;
@@ -23,6 +25,7 @@ mod connection;
 pub mod decode;
 mod encode;
 pub mod frame;
+mod lent;
 mod listener;
 mod sink;
 mod source;
@@ -35,6 +38,7 @@ use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
 use tidemill_format::types::type_name;
 use tidemill_format::{option_enum, options};
 
+use crate::listeners::check_exposed;
 use crate::registry::Connector;
 use crate::{ConnectError, Sink, Source};
 
@@ -99,9 +103,15 @@ options! {
         ours "receive-buffer" => receive_buffer: ByteSize = ByteSize(512 << 10);
         /// Source: how much may wait for the job, in bytes of frames; then connections are not read.
         ours "source.queue" => source_queue: ByteSize = ByteSize(4 << 20);
+        /// Source: listens even where other machines reach it. Nothing is encrypted, and whoever reaches the port can
+        /// send rows.
+        ours "listen.insecure" => insecure: bool = false;
         /// Source: how many connections there may be at once; others are turned away. The table that
         /// opens the listener decides.
         ours "listener.max-connections" => connections_max: usize = 10_000usize;
+        /// Source: after how long without a byte a connection is closed; by default never. Peers whose machine
+        /// or network is gone are found by probes in any case. The table that opens the listener decides.
+        ours "idle.timeout" => idle_timeout: Option<Duration>;
         /// Source: what becomes of frames for a channel that no table reads: `count` counts them by
         /// channel and passes over them, with `bad-record` they are bad records of this table (see
         /// 'on-error').
@@ -142,6 +152,9 @@ impl SiddhiOptions {
         }
         if options.connections_max == 0 {
             return wrong("listener.max-connections", "at least 1 is needed".into());
+        }
+        if options.idle_timeout.is_some_and(|limit| limit.is_zero()) {
+            return wrong("idle.timeout", "expected more than nothing; leave it out for never".into());
         }
         if !(1..=FRAME_EVENTS_LIMIT).contains(&options.frame_events) {
             return wrong("frame.events", format!("expected 1 to {FRAME_EVENTS_LIMIT} events"));
@@ -226,6 +239,7 @@ fn column_of(schema: &SchemaRef, option: &str, name: &str, types: &str, wanted: 
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let (options, channel) = SiddhiOptions::checked(raw)?;
+    check_exposed(&options.hostname, options.port, options.insecure).map_err(|e| e.at(raw.owner()))?;
     Ok(Box::new(source::SiddhiSource::new(schema, options, channel, raw.owner()).map_err(|e| e.at(raw.owner()))?))
 }
 

@@ -18,6 +18,7 @@ use tidemill_block::{Block, clock};
 use super::encode::Encoder;
 use super::frame::{Cut, split};
 use super::{SiddhiOptions, Wire, column_of};
+use crate::sockets::receive_now;
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer, WriterStats};
 
 /// Complete frames are sent when they make this many bytes, or when the job has a moment.
@@ -213,16 +214,9 @@ impl SiddhiWriter {
 
 /// Whether the server has closed its end, which is all that it can say.
 fn closed(stream: &TcpStream) -> Option<String> {
-    if let Err(e) = stream.set_nonblocking(true) {
-        return Some(e.to_string());
-    }
-    let seen = stream.peek(&mut [0]);
-    if let Err(e) = stream.set_nonblocking(false) {
-        return Some(e.to_string());
-    }
-    match seen {
+    match receive_now(stream, &mut [0], true) {
         Ok(0) => Some("the server closed the connection".into()),
-        Err(e) if !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Some(e.to_string()),
+        Err(e) if e.kind() != ErrorKind::WouldBlock => Some(e.to_string()),
         _ => None,
     }
 }

@@ -1,15 +1,17 @@
 //! A table read: a channel of a listener.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
 
-use super::channel::Channel;
-use super::decode::{self, Layout};
+use super::channel::{Channel, MERGE_ROWS};
+use super::decode::{self, Batcher, Layout};
+use super::lent::Borrowed;
 use super::listener::{self, Announcement, Lease};
 use super::{SiddhiOptions, UnknownChannels, Wire, column_of};
-use crate::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split};
+use crate::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Sockets, Source, Split};
 
 /// The source.
 pub struct SiddhiSource {
@@ -49,6 +51,10 @@ impl Source for SiddhiSource {
         false
     }
 
+    fn listens(&self) -> bool {
+        true
+    }
+
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
         Ok(vec![Split::new(format!("{}/{}", self.address, self.channel))])
     }
@@ -61,7 +67,8 @@ impl Source for SiddhiSource {
         let lease = listener::lease(self.address, &self.options)?;
         let channel = lease.register(channel)?;
         self.announcement.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Box::new(SiddhiReader { channel, lease, ahead: None }))
+        let borrowed = Borrowed::new(Batcher::new(channel.layout().clone()));
+        Ok(Box::new(SiddhiReader { borrowed, channel, lease, ahead: VecDeque::new() }))
     }
 
     /// Whatever connections they come by, and in the order in which they come.
@@ -76,27 +83,51 @@ impl Source for SiddhiSource {
 
 /// Reads a channel, whoever sends to it.
 struct SiddhiReader {
+    /// Connections that it reads itself. They are given back before the lease ends, and with it maybe the listener.
+    borrowed: Borrowed,
     channel: Arc<Channel>,
     lease: Lease,
-    /// Rows taken from the channel and not asked for yet.
-    ahead: Option<Rows>,
+    /// Rows taken and not asked for yet.
+    ahead: VecDeque<Rows>,
+}
+
+impl SiddhiReader {
+    /// Takes what has come, if all that was taken before is asked for. What threads have handed over goes first: a
+    /// connection's rows stay in their order.
+    fn take(&mut self, rows_max: usize) -> Result<(), ConnectError> {
+        if !self.ahead.is_empty() {
+            return Ok(());
+        }
+        if let Some(rows) = self.channel.take(rows_max, self.borrowed.incoming())? {
+            self.ahead.push_back(rows);
+            return Ok(());
+        }
+        self.borrowed.read(self.lease.shared(), &self.channel, &mut self.ahead);
+        if self.ahead.len() > 1 && self.ahead.iter().map(|rows| rows.batch.num_rows()).sum::<usize>() <= MERGE_ROWS {
+            let merged = Rows::merge(self.ahead.drain(..).collect())?;
+            self.ahead.extend(merged);
+        }
+        Ok(())
+    }
 }
 
 impl Reader for SiddhiReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         let rows_max = rows_max.max(1);
-        let taken = match self.ahead.take() {
-            Some(rows) => Some(rows),
-            None => self.channel.take(rows_max)?,
-        };
-        let Some(mut rows) = taken else { return Ok(Polled::Pending) };
+        self.take(rows_max)?;
+        let Some(mut rows) = self.ahead.pop_front() else { return Ok(Polled::Pending) };
         let count = rows.batch.num_rows();
         if count > rows_max {
             let rest = rows.batch.slice(rows_max, count - rows_max);
-            self.ahead = Some(Rows::good(rest, rows.arrival_ns, 0));
+            self.ahead.push_front(Rows::good(rest, rows.arrival_ns, 0));
             rows.batch = rows.batch.slice(0, rows_max);
         }
         Ok(Polled::Rows(rows))
+    }
+
+    fn wait_on(&mut self, sockets: &mut Sockets) {
+        self.channel.set_borrows();
+        self.borrowed.wait_on(sockets);
     }
 
     /// Nothing can be asked for again.

@@ -1,6 +1,8 @@
 //! Tests of the connector: bytes of Siddhi's own client both ways, frames cut anywhere, everything that
 //! can be wrong with them, and rows over the loopback interface.
 
+mod lent;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
@@ -604,6 +606,12 @@ fn mistakes_in_options_and_columns() {
     check(&[("arrival.column", "v")], expect);
     let expect = "adapter: option 'channel': it is required here, where there is no table to be named after";
     check_error(&numbers(), "adapter", &[], expect);
+    let exposed = |more: &[(&str, &str)]| {
+        let pairs = [&[("hostname", "0.0.0.0")][..], more].concat();
+        CONNECTOR.source(&numbers(), &mut raw("table 't'", &pairs)).err().map(|e| e.to_string())
+    };
+    assert!(exposed(&[]).is_some_and(|error| error.starts_with("table 't': option 'hostname' = '0.0.0.0': other machines reach")));
+    assert_eq!(exposed(&[("listen.insecure", "true")]), None);
     let small = fields(&[("n", DataType::Int16)]);
     let expect = "table 't': column 'n': Siddhi's binary mapping has no SMALLINT; declare it INT and convert it in the query";
     check_error(&small, "table 't'", &[], expect);

@@ -6,9 +6,11 @@
 //! - [`intake`]: what threads have read becomes rows (also used by `stdin`)
 //! - [`feed`]: the bytes of one peer become rows
 //! - [`peer`]: connecting, accepting, and stopping threads that wait for a peer
+//! - [`alive`]: whether a peer is still there
 //! - [`queue`]: bytes on their way to a peer
 //! - [`source`], [`sink`]: the two directions
 
+pub mod alive;
 pub mod feed;
 pub mod intake;
 pub mod peer;
@@ -22,6 +24,7 @@ use arrow::datatypes::SchemaRef;
 use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
 use tidemill_format::{RECORD_BYTES_MAX, option_enum, options};
 
+use crate::listeners::check_exposed;
 use crate::registry::Connector;
 use crate::stdio::text_format;
 use crate::{ConnectError, Sink, Source};
@@ -63,8 +66,14 @@ options! {
         ours "reconnect.attempts" => reconnect_attempts: u32 = 0u32;
         /// `client`: how long to wait before each further attempt.
         ours "reconnect.backoff" => reconnect_backoff: Duration = Duration::from_secs(1);
+        /// `listener`: listens even where other machines reach it. Nothing is encrypted, and whoever reaches the port can
+        /// send rows, or gets them.
+        ours "listen.insecure" => insecure: bool = false;
         /// `listener`: how many peers may be connected at once; others are turned away.
         ours "listener.max-connections" => connections_max: usize = 256usize;
+        /// `listener`, source: after how long without a byte a peer is cut off; by default never. Peers whose
+        /// machine or network is gone are found by probes in any case.
+        ours "idle.timeout" => idle_timeout: Option<Duration>;
         /// Source: the longest record. A peer that sends a longer one is cut off.
         ours "max-record-size" => record_max: ByteSize = ByteSize(16 << 20);
         /// Sink: how much may wait for each peer; then the job waits.
@@ -82,8 +91,20 @@ impl SocketOptions {
         if !(1..=RECORD_BYTES_MAX as u64).contains(&options.record_max.0) {
             return wrong("max-record-size", format!("expected 1 to {RECORD_BYTES_MAX} bytes"));
         }
+        if options.idle_timeout.is_some_and(|limit| limit.is_zero()) {
+            return wrong("idle.timeout", "expected more than nothing; leave it out for never".into());
+        }
         if options.sink_queue.0 == 0 || options.sink_queue.0 > 1 << 32 {
             return wrong("sink.queue", "expected 1 byte to 4 gb".into());
+        }
+        Ok(options)
+    }
+
+    /// As [`SocketOptions::checked`]; a listener is not exposed unless that is wanted.
+    fn checked_address(raw: &mut RawOptions) -> Result<Self, ConnectError> {
+        let options = SocketOptions::checked(raw)?;
+        if options.mode == Mode::Listener {
+            check_exposed(&options.hostname, options.port, options.insecure).map_err(|e| e.at(raw.owner()))?;
         }
         Ok(options)
     }
@@ -95,7 +116,7 @@ impl SocketOptions {
 }
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
-    let options = SocketOptions::checked(raw)?;
+    let options = SocketOptions::checked_address(raw)?;
     let format = text_format(raw)?;
     // So that a column that cannot be read is found now.
     format.decoder(schema, &[]).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
@@ -103,7 +124,7 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
 }
 
 fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
-    let options = SocketOptions::checked(raw)?;
+    let options = SocketOptions::checked_address(raw)?;
     let format = text_format(raw)?;
     format.encoder(schema).map_err(|e| ConnectError::from(e).at(raw.owner()))?;
     Ok(Box::new(sink::SocketSink { options, format }))

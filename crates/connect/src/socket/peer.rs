@@ -7,13 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::SocketOptions;
-use crate::ConnectError;
+use super::{SocketOptions, alive};
+use crate::{ConnectError, listeners};
 
 /// How long one address may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A pause after accepting has failed (no free file descriptor), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often is looked for peers that have been silent for too long: a quarter of that time, within these bounds.
+const SILENCE_CHECK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 /// A thread that moves bytes needs little stack.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -60,6 +62,20 @@ impl Peers {
         if let Some(stream) = self.lock().streams.get(&peer) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Closes the connections on which nothing has come for so long, and forgets them. Gives their number.
+    fn cut_silent(&self, limit: Duration) -> u64 {
+        let mut state = self.lock();
+        let before = state.streams.len();
+        state.streams.retain(|_, stream| {
+            let silent = alive::silence(stream).is_some_and(|silence| silence >= limit);
+            if silent {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            !silent
+        });
+        (before - state.streams.len()) as u64
     }
 
     /// Closes all connections, now and in future, and ends pauses.
@@ -120,7 +136,8 @@ pub fn connect_once(options: &SocketOptions) -> Result<TcpStream, ConnectError> 
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 // Rows are small and somebody waits for them.
-                stream.set_nodelay(true).map_err(|e| ConnectError::io(&doing, &e))?;
+                let ready = stream.set_nodelay(true).and_then(|()| alive::keep_alive(&stream));
+                ready.map_err(|e| ConnectError::io(&doing, &e))?;
                 return Ok(stream);
             }
             Err(e) => last = ConnectError::new(format!("{doing}: {e}; check that a peer listens there, or set 'reconnect.attempts'")),
@@ -193,10 +210,12 @@ impl Acceptor {
                 match listener.accept() {
                     _ if shared.is_stopped() => return,
                     // Turned away: the connection closes at once.
-                    Ok(_) if shared.count() >= connections_max => {}
+                    Ok(_) if shared.count() >= connections_max => listeners::turned_away(address),
                     Ok((stream, place)) => {
-                        if stream.set_nodelay(true).and_then(|()| shared.add(peer, &stream)).is_ok() {
-                            on_peer(peer, stream, place.to_string());
+                        let ready = stream.set_nodelay(true).and_then(|()| alive::keep_alive(&stream));
+                        match ready.and_then(|()| shared.add(peer, &stream)) {
+                            Ok(()) => on_peer(peer, stream, place.to_string()),
+                            Err(_) => listeners::turned_away(address),
                         }
                     }
                     Err(_) => {
@@ -208,6 +227,26 @@ impl Acceptor {
             }
         })?;
         Ok(Acceptor { peers, address, thread: Some(thread) })
+    }
+
+    /// From now on cuts off peers from which nothing has come for so long; without a limit nobody.
+    ///
+    /// # Errors
+    /// The operating system gives no thread.
+    pub fn cutting_silent(self, limit: Option<Duration>) -> Result<Self, ConnectError> {
+        if let Some(limit) = limit {
+            let (peers, address) = (self.peers.clone(), self.address);
+            let check = (limit / 4).clamp(SILENCE_CHECK.0, SILENCE_CHECK.1);
+            spawn("tidemill-silence", move || {
+                while peers.pause(check) {
+                    match peers.cut_silent(limit) {
+                        0 => {}
+                        cut => listeners::silent(address, cut),
+                    }
+                }
+            })?;
+        }
+        Ok(self)
     }
 }
 

@@ -10,8 +10,8 @@ use tidemill_format::text::TextFormat;
 
 use super::intake::{CHUNK_BYTES, Event, Intake};
 use super::peer::{Acceptor, Peers, StopOnDrop, connect, connect_once, listen, spawn};
-use super::{Mode, SocketOptions};
-use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split, Waker};
+use super::{Mode, SocketOptions, alive};
+use crate::{Changelog, ConnectError, Reader, ReaderContext, Source, Split, Waker, listeners};
 
 /// The source.
 pub struct SocketSource {
@@ -22,6 +22,10 @@ pub struct SocketSource {
 impl Source for SocketSource {
     fn bounded(&self) -> bool {
         false
+    }
+
+    fn listens(&self) -> bool {
+        self.options.mode == Mode::Listener
     }
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
@@ -59,8 +63,11 @@ impl SocketSource {
         let refusing = peers.clone();
         let intake = intake.refusing(move |peer| refusing.cut(peer));
         let outlet = Outlet { sender, waker: context.waker, peers: peers.clone() };
+        let address = listener.local_addr().map_err(|e| ConnectError::io("listening", &e))?;
         let acceptor = Acceptor::start(listener, peers, self.options.connections_max, move |peer, stream, place| {
-            let (name, peers, outlet) = (place.clone(), outlet.peers.clone(), outlet.clone());
+            let (peers, outlet) = (outlet.peers.clone(), outlet.clone());
+            // Fails only if the peer is gone already, which is found when it is read.
+            let _ = alive::acknowledging(&stream);
             if !outlet.send(Event::Opened { peer, place }) {
                 return;
             }
@@ -70,12 +77,14 @@ impl SocketSource {
                 outlet.peers.remove(peer);
                 outlet.send(closed(peer, fault));
             };
-            if let Err(error) = spawn("tidemill-socket", read) {
+            if spawn("tidemill-socket", read).is_err() {
+                // Without a thread there is nobody to read this one; the others are served on.
+                listeners::turned_away(address);
                 peers.remove(peer);
-                opened.send(Event::Failed(error.at(name)));
+                opened.send(Event::Closed { peer, unfinished: None });
             }
         })?;
-        Ok(intake.guarded(acceptor))
+        Ok(intake.guarded(acceptor.cutting_silent(self.options.idle_timeout)?))
     }
 
     fn intake(&self, context: &ReaderContext) -> (Sender<Event>, Intake) {

@@ -1,9 +1,9 @@
 //! Tests over the loopback interface: both directions as client and as listener, records cut
-//! anywhere, peers that vanish.
+//! anywhere, peers that vanish, peers that are slow.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -139,6 +139,30 @@ fn a_peer_that_vanishes_harms_only_its_last_record() {
     assert_eq!(reading.bad[1], (format!("{place} record 3"), cut, "z,12".to_string()));
 }
 
+/// Half a record is no bad record, however long the rest of it takes, and keeps no other peer waiting.
+#[test]
+fn a_peer_that_is_slow_keeps_nobody_waiting() {
+    let (listener, address) = local();
+    let source = source::SocketSource { options: options(address, "listener", &[]), format: csv() };
+    let mut reading = Reading::new(&source, Some(listener));
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.set_nodelay(true).unwrap();
+    slow.write_all(b"slow,1\nha").unwrap();
+    reading.until(100, |r| r.rows.len() == 1).unwrap();
+    let mut quick = TcpStream::connect(address).unwrap();
+    let rest = b"lf,23";
+    for (i, byte) in rest.iter().enumerate() {
+        slow.write_all(&[*byte]).unwrap();
+        quick.write_all(format!("quick,{i}\n").as_bytes()).unwrap();
+        reading.until(100, |r| r.rows.len() == i + 2).unwrap();
+        assert_eq!(reading.rows[i + 1], format!("+I quick {i}"));
+    }
+    slow.write_all(b"\n").unwrap();
+    reading.until(100, |r| r.rows.len() == rest.len() + 2).unwrap();
+    assert_eq!(reading.rows[rest.len() + 1], "+I half 23");
+    assert_eq!(reading.bad, []);
+}
+
 #[test]
 fn a_record_without_end_cuts_its_peer_off() {
     let (listener, address) = local();
@@ -157,6 +181,59 @@ fn a_record_without_end_cuts_its_peer_off() {
     reading.until(100, |r| r.rows.len() == 2).unwrap();
     assert_eq!(reading.rows, ["+I a 1", "+I b 2"]);
     assert!(reading.bad[0].1.contains("longer than 1000 bytes") && reading.bad[0].2.starts_with("xxx"), "{:?}", reading.bad[0].1);
+}
+
+#[test]
+fn peers_are_asked_whether_they_are_there() {
+    let (listener, address) = local();
+    let (sender, accepted) = mpsc::channel();
+    let take = move |_, stream: TcpStream, _| {
+        alive::acknowledging(&stream).unwrap();
+        sender.send(stream).unwrap();
+    };
+    let _acceptor = peer::Acceptor::start(listener, Arc::default(), 1, take).unwrap();
+    let peer = TcpStream::connect(address).unwrap();
+    let stream = accepted.recv_timeout(PATIENCE).unwrap();
+    let socket = socket2::SockRef::from(&stream);
+    assert!(socket.keepalive().unwrap());
+    #[cfg(target_os = "linux")]
+    {
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
+    }
+    drop(peer);
+}
+
+#[test]
+fn peers_beyond_the_bound_are_turned_away_and_counted() {
+    let (listener, address) = local();
+    let source = source::SocketSource { options: options(address, "listener", &[("listener.max-connections", "1")]), format: csv() };
+    let mut reading = Reading::new(&source, Some(listener));
+    let mut first = TcpStream::connect(address).unwrap();
+    first.write_all(b"a,1\n").unwrap();
+    reading.until(10, |r| r.rows.len() == 1).unwrap();
+    let mut second = TcpStream::connect(address).unwrap();
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(second.read(&mut [0]).unwrap(), 0, "closed at once");
+    assert_eq!(crate::listeners::stats()[&address.to_string()].turned_away, 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_peer_that_says_nothing_is_cut_off_if_wanted() {
+    let (listener, address) = local();
+    let source = source::SocketSource { options: options(address, "listener", &[("idle.timeout", "50 ms")]), format: csv() };
+    let mut reading = Reading::new(&source, Some(listener));
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.write_all(b"a,1\nb,").unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is cut off");
+    // What it had sent stays, and half a record is a bad one.
+    reading.until(10, |r| !r.bad.is_empty()).unwrap();
+    assert_eq!((reading.rows.as_slice(), reading.bad[0].2.as_str()), (&["+I a 1".to_string()][..], "b,"));
+    while !crate::listeners::stats().get(&address.to_string()).is_some_and(|stats| stats.silent == 1) {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -269,6 +346,59 @@ fn a_client_sink_connects_again() {
     assert!(all.lines().count() > 100 && all.lines().all(|line| line == "a,1") && all.ends_with('\n'), "whole rows only");
 }
 
+/// Rows of 64 KB that are written to a peer that reads nothing: 64 MB, far more than a queue and the kernel hold
+/// for it.
+const FLOOD_ROWS: usize = 1000;
+
+/// The peer stays connected and reads nothing: the writer comes to a stand. Then the peer reads on and gets every row.
+#[track_caller]
+fn check_slow_peer(mut writer: Box<dyn Writer>, peer: TcpStream) {
+    let written = Arc::new(AtomicUsize::new(0));
+    let told = written.clone();
+    let writing = thread::spawn(move || {
+        let long = "x".repeat(64 << 10);
+        for row in 0..FLOOD_ROWS {
+            writer.write(&text::parse(&schema(), &format!("{long} {row}"))).unwrap();
+            told.store(row + 1, Ordering::Relaxed);
+        }
+        writer.prepare(true).unwrap();
+    });
+    // It goes on while the kernel takes bytes. To look before it stands would only make the test weaker.
+    let (mut before, mut same) = (0, 0);
+    while same < 10 {
+        thread::sleep(Duration::from_millis(10));
+        let now = written.load(Ordering::Relaxed);
+        same = if now == before && now > 0 { same + 1 } else { 0 };
+        before = now;
+    }
+    assert!(before < FLOOD_ROWS, "a peer that reads nothing was given everything");
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut rows = 0;
+    for line in BufReader::new(peer).lines() {
+        let line = line.unwrap();
+        assert_eq!(line.trim_start_matches('x'), format!(",{rows}"));
+        rows += 1;
+    }
+    writing.join().unwrap();
+    assert_eq!(rows, FLOOD_ROWS);
+}
+
+#[test]
+fn a_client_sink_waits_for_a_peer_that_stops_reading() {
+    let (listener, address) = local();
+    let sink = sink::SocketSink { options: options(address, "client", &[("sink.queue", "200 kb")]), format: csv() };
+    let writer = sink.writer(sink_context(false)).unwrap();
+    check_slow_peer(writer, listener.accept().unwrap().0);
+}
+
+#[test]
+fn a_listener_sink_waits_for_a_peer_that_stops_reading() {
+    let (listener, address) = local();
+    let sink = sink::SocketSink { options: options(address, "listener", &[("sink.queue", "200 kb")]), format: csv() };
+    let writer = sink.listener(listener, sink_context(false)).unwrap();
+    check_slow_peer(Box::new(writer), TcpStream::connect(address).unwrap());
+}
+
 #[test]
 fn a_listener_sink_serves_everybody() {
     let (listener, address) = local();
@@ -335,4 +465,23 @@ fn mistakes_in_options() {
     check_error(&[("port", "1"), ("mode", "x")], "table 't': option 'mode' = 'x': expected one of: client, listener");
     check_error(&[("port", "1"), ("listener.max-connections", "0")], "table 't': option 'listener.max-connections': at least 1 is needed");
     check_error(&[("port", "1"), ("max-record-size", "0")], "table 't': option 'max-record-size': expected 1 to 67108864 bytes");
+    let expect = "table 't': option 'idle.timeout': expected more than nothing; leave it out for never";
+    check_error(&[("port", "1"), ("idle.timeout", "0 s")], expect);
+}
+
+#[test]
+fn a_listener_that_others_reach_must_be_wanted() {
+    let of = |mode: &str, more: &[(&str, &str)]| {
+        let pairs = [&[("port", "1"), ("hostname", "0.0.0.0"), ("mode", mode), ("format", "csv")][..], more].concat();
+        (CONNECTOR.source(&schema(), &mut raw(&pairs)).err(), CONNECTOR.sink(&schema(), &mut raw(&pairs)).err())
+    };
+    let (source, sink) = of("listener", &[]);
+    for error in [source, sink] {
+        let error = error.expect("an error").to_string();
+        assert!(error.starts_with("table 't': option 'hostname' = '0.0.0.0'") && error.contains("'listen.insecure'"), "{error}");
+    }
+    for (mode, more) in [("client", &[][..]), ("listener", &[("listen.insecure", "true")][..])] {
+        let (source, sink) = of(mode, more);
+        assert!(source.is_none() && sink.is_none(), "{mode} {source:?} {sink:?}");
+    }
 }

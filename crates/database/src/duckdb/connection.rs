@@ -26,6 +26,8 @@ pub(super) struct DuckConnection {
     statements: HashMap<String, Statement>,
     /// Columns of tables, by table and names.
     columns: HashMap<String, Arc<Vec<Column>>>,
+    /// Names of columns as tables have them, by table and names as the job has them.
+    pub(super) names: HashMap<String, Arc<Vec<String>>>,
     /// Whether tables have an index over the key, by the statement that was asked.
     pub(super) unique_keys: HashMap<String, bool>,
     /// Tables of this session for keys, by their types.
@@ -47,6 +49,7 @@ impl DuckConnection {
         DuckConnection {
             statements: HashMap::new(),
             columns: HashMap::new(),
+            names: HashMap::new(),
             unique_keys: HashMap::new(),
             key_tables: Vec::new(),
             open: false,
@@ -79,6 +82,7 @@ impl DuckConnection {
     fn noted(&mut self, error: DbError) -> DbError {
         self.failed |= self.open;
         self.columns.clear();
+        self.names.clear();
         self.unique_keys.clear();
         error
     }
@@ -196,6 +200,7 @@ impl Connection for DuckConnection {
                 self.wrote |= self.open;
                 // It may make a table anew.
                 self.columns.clear();
+                self.names.clear();
                 self.unique_keys.clear();
                 self.run(&format!("running {sql}"), sql)
             }

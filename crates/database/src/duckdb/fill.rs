@@ -1,7 +1,8 @@
 //! Columns of a job into chunks: values are copied as they lie, texts stay where they are.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::buffer::NullBuffer;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::filter;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
@@ -47,20 +48,70 @@ impl Column {
             }
             Refusal::Value(why) => DbError::data(format!("column '{name}', {} in DuckDB: {why}", shape.name)),
         })?;
-        if let Some(row) = beyond(&made) {
-            let value = show(&made, row);
-            return Err(DbError::data(format!("column '{name}', {} in DuckDB: the value {value} is out of its range", shape.name)));
-        }
-        if let Form::Text { json: true } = shape.form {
-            // The library would keep whatever it is given.
-            let wrong = |text: &Option<&str>| text.is_some_and(|text| serde_json::from_str::<IgnoredAny>(text).is_err());
-            if let Some(Some(text)) = made.as_string::<i32>().iter().find(wrong) {
-                let text: String = text.chars().take(100).collect();
-                return Err(DbError::data(format!("column '{name}' is JSON in DuckDB, and '{text}' is none")));
-            }
-        }
+        check(&made, shape).map_err(|why| DbError::data(format!("column '{name}', {} in DuckDB: {why}", shape.name)))?;
         Ok(made)
     }
+}
+
+/// Looks at values, those within others too, for what the library would take and keep as something else.
+fn check(array: &ArrayRef, shape: &Shape) -> Result<(), String> {
+    if !is_checked(shape) {
+        return Ok(());
+    }
+    match &shape.form {
+        Form::List(item) => {
+            let lists = present(array)?;
+            let lists = lists.as_list::<i32>();
+            check(&used(lists.values(), lists.offsets()), item)
+        }
+        Form::Map(key, value) => {
+            let maps = present(array)?;
+            let maps = maps.as_map();
+            check(&used(maps.keys(), maps.offsets()), key)?;
+            check(&used(maps.values(), maps.offsets()), value)
+        }
+        Form::Struct(fields) => {
+            let structs = present(array)?;
+            structs.as_struct().columns().iter().zip(fields).try_for_each(|(part, (_, field))| check(part, field))
+        }
+        Form::Text { .. } => {
+            let wrong = |text: &Option<&str>| text.is_some_and(|text| serde_json::from_str::<IgnoredAny>(text).is_err());
+            match array.as_string::<i32>().iter().find(wrong) {
+                Some(Some(text)) => Err(format!("'{}' is no JSON", text.chars().take(100).collect::<String>())),
+                _ => Ok(()),
+            }
+        }
+        _ => match beyond(array) {
+            Some(row) => Err(format!("the value {} is out of its range", show(array, row))),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Whether there are such values of a type.
+fn is_checked(shape: &Shape) -> bool {
+    match &shape.form {
+        Form::Plain => matches!(shape.natural, DataType::Date32 | DataType::Timestamp(..)),
+        Form::Text { json } => *json,
+        Form::List(item) => is_checked(item),
+        Form::Map(key, value) => is_checked(key) || is_checked(value),
+        Form::Struct(fields) => fields.iter().any(|(_, field)| is_checked(field)),
+        _ => false,
+    }
+}
+
+/// The rows that are not NULL: below the others anything may stand.
+fn present(array: &ArrayRef) -> Result<ArrayRef, String> {
+    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => Ok(array.clone()),
+        Some(nulls) => filter(array, &BooleanArray::new(nulls.inner().clone(), None)).map_err(|e| e.to_string()),
+    }
+}
+
+/// The items that lists with these offsets have.
+fn used(items: &ArrayRef, offsets: &OffsetBuffer<i32>) -> ArrayRef {
+    let (begin, end) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
+    items.slice(begin, end - begin)
 }
 
 /// Puts rows into an appender, whose columns are these.

@@ -11,6 +11,9 @@ use super::error::db_error;
 use super::ffi::{Database, Session, library};
 use crate::driver::DbError;
 
+/// Links that lead to links.
+const LINKS_MAX: usize = 40;
+
 /// A file that is open.
 struct Open {
     database: Database,
@@ -30,15 +33,27 @@ pub struct User(PathBuf);
 
 /// The file's name that is the same however its place is written, before there is a file and after.
 pub fn identity(path: &str) -> PathBuf {
-    let path = Path::new(path);
-    if let Ok(known) = path.canonicalize() {
-        return known;
+    let mut path = PathBuf::from(path);
+    for _ in 0..LINKS_MAX {
+        if let Ok(known) = path.canonicalize() {
+            return known;
+        }
+        // A link may lead to a file that is not there yet.
+        let Ok(to) = path.read_link() else { break };
+        path = path.parent().map_or_else(|| to.clone(), |directory| directory.join(&to));
     }
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (directory.canonicalize(), path.file_name()) {
         (Ok(directory), Some(name)) => directory.join(name),
-        _ => path.to_path_buf(),
+        _ => path.clone(),
     }
+}
+
+/// The log of changes that DuckDB keeps beside a file.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_os_string();
+    log.push(".wal");
+    log.into()
 }
 
 /// A session with a file, which is opened if it is not yet.
@@ -49,8 +64,21 @@ pub fn connect(path: &str, parameters: &[(String, String)]) -> Result<(Session, 
     let library = library().map_err(DbError::fatal)?;
     let doing = format!("opening '{path}'");
     let failed = |failure| db_error(&doing, failure);
-    if let Some(directory) = Path::new(path).parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
+    // Opened by its own name: DuckDB looks for its log beside the name it is given, and whoever came by another name would not
+    // find what was committed there.
+    let own = identity(path);
+    if let Some(directory) = own.parent().filter(|d| !d.as_os_str().is_empty() && !d.exists()) {
         return Err(DbError::fatal(format!("{doing}: there is no directory '{}'", directory.display())));
+    }
+    let (stray, log) = (log_of(Path::new(path)), log_of(&own));
+    if stray.exists() && stray.canonicalize().ok() != log.canonicalize().ok() {
+        return Err(DbError::fatal(format!(
+            "{doing}: it is a link to '{}', and '{}' holds changes that are not in that file yet; open it by the link with DuckDB itself \
+             and run CHECKPOINT, or move that log to '{}'",
+            own.display(),
+            stray.display(),
+            log.display()
+        )));
     }
     // Held while the file is opened or closed, so that no two instances of it overlap.
     let mut all = all();
@@ -66,10 +94,8 @@ pub fn connect(path: &str, parameters: &[(String, String)]) -> Result<(Session, 
         open.users += 1;
         return Ok((session, User(key)));
     }
-    let database = Database::open(library, path, parameters).map_err(failed)?;
+    let database = Database::open(library, key.to_str().unwrap_or(path), parameters).map_err(failed)?;
     let session = database.connect().map_err(failed)?;
-    // Where a link had led to no file, there is one now, and that is the name it is found by.
-    let key = identity(path);
     files.insert(key.clone(), Open { database, parameters: parameters.to_vec(), users: 1 });
     Ok((session, User(key)))
 }
@@ -100,6 +126,14 @@ mod tests {
         let [before, same] = names();
         assert_eq!(before, same);
         std::fs::write(&plain, "").unwrap();
-        assert_eq!(names(), [before.clone(), before]);
+        assert_eq!(names(), [before.clone(), before.clone()]);
+        // A link to a link, before there is a file and after.
+        std::fs::remove_file(&plain).unwrap();
+        let links = [("one.db", "a.db"), ("two.db", "one.db")];
+        links.iter().for_each(|(link, to)| std::os::unix::fs::symlink(to, directory.path().join(link)).unwrap());
+        let behind = || identity(directory.path().join("two.db").to_str().unwrap());
+        assert_eq!(behind(), before);
+        std::fs::write(&plain, "").unwrap();
+        assert_eq!(behind(), before);
     }
 }

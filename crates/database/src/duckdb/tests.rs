@@ -13,12 +13,13 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::driver::{DbErrorKind, Target};
+use crate::not_run::not_run;
 use crate::types::create_table;
 
 /// A connection to a new file; `None`, which is said, without the library.
 fn open() -> Option<(TempDir, Box<dyn Connection>)> {
     if let Err(why) = ffi::library() {
-        println!("NOT RUN: a test over DuckDB: {why}");
+        not_run(&format!("a test over DuckDB: {why}"));
         return None;
     }
     let directory = TempDir::new().unwrap();
@@ -210,7 +211,7 @@ fn columns_of_other_types_take_what_does_not_change() {
     check("ENUM('a', 'b')", text("b"), "b");
     check("ENUM('a', 'b')", text("c"), "column c…");
     check("JSON", text("[1]"), "[1]");
-    check("JSON", text("{bad"), "'{bad' is none…");
+    check("JSON", text("{bad"), "'{bad' is no JSON…");
     check("BIT", text("101"), "101");
     check("INTERVAL", text("1 month 2 days"), "1 month 2 days");
     check("HUGEINT", number(-5), "-5");
@@ -224,6 +225,22 @@ fn columns_of_other_types_take_what_does_not_change() {
     check("TIMESTAMP_MS", Arc::new(TimestampMicrosecondArray::from(vec![1])), "00:00:00.000001…");
     check("TIMESTAMP_NS", Arc::new(TimestampNanosecondArray::from(vec![i64::MAX])), "out of its range…");
     check("TIME_NS", Arc::new(Time32MillisecondArray::from(vec![1])), "00:00:00.001");
+    // Within others only the outermost were looked at: an infinity and what is no JSON went in.
+    let list = |items: ArrayRef| -> ArrayRef {
+        let item = Arc::new(Field::new_list_field(items.data_type().clone(), true));
+        Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([items.len()]), items, None))
+    };
+    let row = |name: &str, part: ArrayRef, valid: bool| -> ArrayRef {
+        let fields = Fields::from(vec![Field::new(name, part.data_type().clone(), true)]);
+        Arc::new(StructArray::new(fields, vec![part], Some(vec![valid].into())))
+    };
+    let days = |days: i32| -> ArrayRef { Arc::new(Date32Array::from(vec![days])) };
+    check("DATE[]", list(days(1)), "[1970-01-02]");
+    check("DATE[]", list(days(i32::MAX)), "out of its range…");
+    check("STRUCT(d DATE[])", row("d", list(days(i32::MAX)), true), "out of its range…");
+    check("STRUCT(d DATE)", row("d", days(i32::MAX), true), "out of its range…");
+    check("STRUCT(j JSON)", row("j", text("{bad"), true), "'{bad' is no JSON…");
+    check("STRUCT(j JSON)", row("j", text("{bad"), false), "");
 }
 
 #[test]
@@ -345,6 +362,50 @@ fn a_file_behind_a_link_is_open_once() {
     let mut second = connect("file.duckdb");
     second.execute("INSERT INTO t VALUES (1)").unwrap();
     assert_eq!(number(first.as_mut(), "SELECT count(*) FROM t"), 1);
+    // What is committed stands in a log beside the file, where whoever opens it by its own name looks.
+    let there = |name: &str| directory.path().join(name).exists();
+    assert!(there("file.duckdb.wal") && !there("link.duckdb.wal"));
+    drop((first, second));
+    std::fs::write(path("link.duckdb.wal"), "").unwrap();
+    let error = DuckDriver { path: path("link.duckdb"), parameters: Vec::new() }.connect(Duration::ZERO).err().unwrap();
+    assert!(error.message.contains("link.duckdb.wal' holds changes"), "{error}");
+}
+
+/// The appender looked for columns by the job's spelling.
+#[test]
+fn names_of_columns_have_no_case() {
+    let Some((_directory, mut connection)) = open() else { return };
+    connection.execute("CREATE TABLE t (Id BIGINT, other INTEGER DEFAULT 7, V VARCHAR)").unwrap();
+    let rows = rows(&[1, 2], &["a", "b"]);
+    let target = target("t", &rows, vec![]);
+    connection.begin().unwrap();
+    connection.append(&target, &rows).unwrap();
+    connection.commit().unwrap();
+    assert_eq!(number(connection.as_mut(), "SELECT sum(id + other)::BIGINT FROM t"), 17);
+}
+
+/// A scan that was resumed behind 'low' asked for what comes behind it as a text, and passed 'high' over, which comes behind it as
+/// a label.
+#[test]
+fn enums_are_ordered_as_they_are_compared() {
+    assert_eq!(DuckDialect.ordered_by("\"k\"".into(), &DataType::Int64), "\"k\"");
+    let by = DuckDialect.ordered_by("\"k\"".into(), &DataType::Utf8);
+    let Some((_directory, mut connection)) = open() else { return };
+    connection.execute("CREATE TABLE t (k ENUM('low', 'high', 'none'))").unwrap();
+    connection.execute("INSERT INTO t VALUES ('none'), ('low'), ('high')").unwrap();
+    let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Utf8, true)]));
+    let all = query(connection.as_mut(), &format!("SELECT k FROM t ORDER BY {by}"), &schema).unwrap();
+    for row in 0..3 {
+        let after = all.slice(row, 1);
+        let mut rest = Vec::new();
+        let sql = format!("SELECT k FROM t WHERE {by} > ? ORDER BY {by}");
+        let found = connection.query(&sql, Some(&after), &schema, 10, &mut |rows| {
+            rest.push(rows);
+            Ok(())
+        });
+        found.unwrap();
+        assert_eq!(concat_batches(&schema, &rest).unwrap(), all.slice(row + 1, 2 - row));
+    }
 }
 
 #[test]

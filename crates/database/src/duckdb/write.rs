@@ -4,6 +4,8 @@
 //! table that nobody else sees: no temporary table is made, filled and dropped. Upserts go by the key's index where
 //! there is one; `MERGE`, which joins, serves tables that have none.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, RecordBatch};
 
 use super::bind::parameter;
@@ -13,7 +15,7 @@ use super::ffi::{Appender, LogicalType};
 use super::fill::{Column, push};
 use super::replay::Change;
 use super::{DuckDialect, quoted, quoted_list};
-use crate::driver::{DbError, Dialect, Target};
+use crate::driver::{Connection, DbError, Dialect, Target};
 
 /// The rows' name in statements.
 const ROWS: &str = "tidemill_rows";
@@ -34,7 +36,9 @@ impl DuckConnection {
                 let doing = || format!("inserting into '{}'", target.table);
                 let columns = self.columns(&table, &names).map_err(|e| e.at(doing()))?;
                 let parts: Vec<&str> = target.table.split('.').collect();
-                let appender = Appender::table(self.session(), &parts, &names).map_err(|e| db_error(&doing(), e))?;
+                let written = self.names_there(&target.table, &names).map_err(|e| e.at(doing()))?;
+                let written: Vec<&str> = written.iter().map(String::as_str).collect();
+                let appender = Appender::table(self.session(), &parts, &written).map_err(|e| db_error(&doing(), e))?;
                 push(self.session().api(), appender, &columns, rows).map_err(|e| e.at(doing()))
             }
             Change::Upsert => {
@@ -49,6 +53,22 @@ impl DuckConnection {
                 }
             }
         }
+    }
+
+    /// The names of columns as the table has them: case does not matter in statements, but to an appender.
+    fn names_there(&mut self, table: &str, names: &[&str]) -> Result<Arc<Vec<String>>, DbError> {
+        let key = format!("{table} {}", quoted_list(names.iter().copied(), ""));
+        if let Some(known) = self.names.get(&key) {
+            return Ok(known.clone());
+        }
+        let there = self.table_columns(table)?.unwrap_or_default();
+        let of = |name: &&str| {
+            let same = there.iter().find(|(column, _)| column.eq_ignore_ascii_case(name));
+            same.map_or_else(|| name.to_string(), |(column, _)| column.clone())
+        };
+        let found: Arc<Vec<String>> = Arc::new(names.iter().map(of).collect());
+        self.names.insert(key, found.clone());
+        Ok(found)
     }
 
     fn by_statement(&mut self, doing: &str, table: &str, sql: &str, names: &[&str], rows: &RecordBatch) -> Result<(), DbError> {

@@ -7,10 +7,13 @@
 //! - Strict mode, and [`check`]: what the server would change is refused. `LOAD DATA LOCAL` makes warnings of
 //!   what other statements refuse, so that warnings are errors here.
 //! - Sessions speak UTF-8 (4 bytes) and UTC. Results come in the binary protocol ([`read`]).
+//! - Changes of tables come from the binary log (`binlog`, a feature).
 //!
 //! What it promises after a crash is up to the engine of the tables: InnoDB's are safe, MyISAM's know no
 //! transactions.
 
+#[cfg(feature = "cdc")]
+pub(crate) mod binlog;
 mod check;
 mod connection;
 mod dialect;

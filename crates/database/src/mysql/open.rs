@@ -65,7 +65,7 @@ impl Settings {
             None => Ok(None),
             Some("true" | "1" | "on") => Ok(Some(true)),
             Some("false" | "0" | "off") => Ok(Some(false)),
-            Some(other) => Err(DbError::fatal(format!("option 'url': {name}={other}: expected true or false"))),
+            Some(_) => Err(DbError::fatal(format!("option 'url': {}: expected true or false", url.shown(name)))),
         };
         let mut ssl_mode = url.ssl_mode().map_err(|why| DbError::fatal(format!("option 'url': {why}")))?;
         // As the drivers of Java have it.

@@ -58,6 +58,8 @@ enum Rule {
     Bytes {
         skip: usize,
     },
+    /// Text with blanks behind it.
+    Padded,
     Uuid,
     Bits,
     Date,
@@ -104,7 +106,8 @@ pub(super) struct Reader {
 
 /// Whether the server has to cast a column to text, since the job wants STRING of what is no text.
 pub(super) fn as_text(wanted: &DataType, shape: Shape) -> bool {
-    let text = matches!(shape.form, Form::Text | Form::Json | Form::Jsonb | Form::Uuid | Form::Bit) && shape.element.is_none();
+    let forms = matches!(shape.form, Form::Text | Form::Char | Form::Json | Form::Jsonb | Form::Uuid | Form::Bit);
+    let text = forms && shape.element.is_none();
     *wanted == DataType::Utf8 && !text
 }
 
@@ -137,6 +140,7 @@ impl Reader {
             }
             (DataType::Utf8, Form::Text | Form::Json) | (DataType::Binary, Form::Bytea) => Rule::Bytes { skip: 0 },
             (DataType::Utf8, Form::Jsonb) => Rule::Bytes { skip: 1 },
+            (DataType::Utf8, Form::Char) => Rule::Padded,
             (DataType::Utf8, Form::Uuid) => Rule::Uuid,
             (DataType::Utf8, Form::Bit) => Rule::Bits,
             (DataType::Date32, Form::Date) => Rule::Date,
@@ -331,6 +335,10 @@ impl Rule {
                 let value = bytes.get(skip..).ok_or("is cut short")?;
                 values.push_bytes(|out| out.extend_from_slice(value))?;
             }
+            Rule::Padded => {
+                let length = bytes.iter().rposition(|b| *b != b' ').map_or(0, |last| last + 1);
+                values.push_bytes(|out| out.extend_from_slice(&bytes[..length]))?;
+            }
             Rule::Uuid => {
                 let id = whole::<16>(bytes)?;
                 values.push_bytes(|out| write_uuid(&id, out))?;
@@ -447,7 +455,7 @@ fn shown(form: Form, bytes: &[u8]) -> String {
     match form {
         Form::Numeric => return numeric::show(bytes),
         Form::Int2 | Form::Int4 | Form::Int8 => return integer(bytes).map_or_else(|_| "?".into(), |v| v.to_string()),
-        Form::Text | Form::Json => return show_text(&String::from_utf8_lossy(bytes)),
+        Form::Text | Form::Char | Form::Json => return show_text(&String::from_utf8_lossy(bytes)),
         Form::Jsonb => return show_text(&String::from_utf8_lossy(bytes.get(1..).unwrap_or_default())),
         Form::Date => match whole(bytes).map(i32::from_be_bytes) {
             Ok(i32::MAX) => return "infinity".into(),

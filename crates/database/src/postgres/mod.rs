@@ -7,6 +7,7 @@
 //! - [`table`]: what the catalog says about a table, and the statements for it
 //! - [`types`]: which types there are; [`prepare`], [`encode`]: columns into them; [`decode`]: and back
 //! - [`numeric`], [`wire`]: numbers in binary
+//! - `replication` (a feature): changes of tables
 //! - [`error`]: which errors are worth another attempt; [`tls`]: encryption
 //!
 //! What is asked of the server: version 12 or later, and that a session keeps its server process (a pooler
@@ -18,6 +19,8 @@ mod encode;
 mod error;
 mod numeric;
 mod prepare;
+#[cfg(feature = "cdc")]
+pub(crate) mod replication;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -71,12 +74,13 @@ const IGNORED: &[&str] = &[
 /// A parameter that is not known, an impossible `ssl-mode`, no certificates.
 pub(crate) fn driver(url: &Url) -> Result<Arc<dyn Driver>, DbError> {
     let at = |why: String| DbError::fatal(why).at("option 'url'");
-    for (name, _) in &url.parameters {
+    for (index, (name, _)) in url.parameters.iter().enumerate() {
         let plain: String = name.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_ascii_lowercase();
         if !KNOWN.contains(&plain.as_str()) && !IGNORED.contains(&plain.as_str()) {
             return Err(at(format!(
-                "the parameter '{name}' is not known; there are ssl-mode, ssl-ca, application-name, current-schema and options \
-                 (such as options=-c%20lock_timeout%3D10s)"
+                "the parameter {} is not known; there are ssl-mode, ssl-ca, application-name, current-schema and options \
+                 (such as options=-c%20lock_timeout%3D10s)",
+                url.named(index)
             )));
         }
     }

@@ -83,7 +83,7 @@ pub(super) fn column<'a>(name: &str, array: &'a ArrayRef, shape: Shape, declared
         (DataType::Timestamp(_, None), Form::Timestamp) | (DataType::Timestamp(_, Some(_)), Form::TimestampTz) => {
             Cells::Eight(Cow::Owned(timestamps(name, array, shape)?))
         }
-        (DataType::Utf8, Form::Text | Form::Json | Form::Jsonb | Form::Other) => {
+        (DataType::Utf8, Form::Text | Form::Char | Form::Json | Form::Jsonb | Form::Other) => {
             let text = array.as_string::<i32>();
             check_text(name, text, shape)?;
             let first = (shape.form == Form::Jsonb).then_some(1);

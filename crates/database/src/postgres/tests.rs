@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
     Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, Time32MillisecondArray, TimestampMicrosecondArray,
     TimestampMillisecondArray, TimestampNanosecondArray,
 };
@@ -72,6 +72,9 @@ fn values_come_back() {
     same(Float32Array::from(vec![Some(f32::MIN_POSITIVE), None, Some(f32::INFINITY), Some(-0.0)]), shape(Form::Float4), "real");
     same(Float64Array::from(vec![Some(f64::MAX), None, Some(f64::NEG_INFINITY), Some(1e-320)]), shape(Form::Float8), "double precision");
     same(StringArray::from(vec![Some(""), None, Some("𝄞 ä\n"), Some("'\"\\")]), shape(Form::Text), "text");
+    let padded: ArrayRef = Arc::new(StringArray::from(vec![Some(" ab  "), None, Some("    ")]));
+    let back = round(padded, shape(Form::Char), "character(5)").unwrap();
+    assert_eq!(back.as_string::<i32>(), &StringArray::from(vec![Some(" ab"), None, Some("")]));
     same(BinaryArray::from(vec![Some(&b""[..]), None, Some(&b"\0\xFF"[..])]), shape(Form::Bytea), "bytea");
     same(Date32Array::from(vec![Some(0), None, Some(-2_440_588), Some(2_145_042_905)]), shape(Form::Date), "date");
     same(Time32MillisecondArray::from(vec![Some(0), None, Some(86_399_999)]), shape(Form::Time), "time without time zone");

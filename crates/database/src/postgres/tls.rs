@@ -20,21 +20,28 @@ use crate::driver::DbError;
 /// Where systems keep the certificates that they trust.
 const SYSTEM_CERTIFICATES: &[&str] = &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What makes encrypted connections. `verify`: the server's certificate must be trusted and name the host.
+/// What makes encrypted connections; see [`client_config`].
 ///
 /// # Errors
 /// No certificates to trust.
 pub(super) fn connector(verify: bool, authorities: Option<&Path>) -> Result<MakeRustlsConnect, DbError> {
+    Ok(MakeRustlsConnect::new(client_config(verify, authorities)?))
+}
+
+/// How connections are encrypted. `verify`: the server's certificate must be trusted and name the host.
+///
+/// # Errors
+/// No certificates to trust.
+pub(super) fn client_config(verify: bool, authorities: Option<&Path>) -> Result<ClientConfig, DbError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| DbError::fatal(format!("setting up encryption: {e}")))?;
-    let config = if verify {
+    Ok(if verify {
         builder.with_root_certificates(roots(authorities)?).with_no_client_auth()
     } else {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))).with_no_client_auth()
-    };
-    Ok(MakeRustlsConnect::new(config))
+    })
 }
 
 /// The certificates that are trusted.

@@ -21,8 +21,10 @@ pub(super) enum Form {
     Float4,
     Float8,
     Numeric,
-    /// `text`, `varchar`, `char`, `name`, `xml`, enumerations.
+    /// `text`, `varchar`, `name`, `xml`, enumerations.
     Text,
+    /// `char(n)`: text with blanks behind it, which are no part of the value.
+    Char,
     Bytea,
     Date,
     Time,
@@ -58,7 +60,8 @@ impl Form {
             700 => Form::Float4,
             701 => Form::Float8,
             1700 => Form::Numeric,
-            19 | 25 | 142 | 1042 | 1043 => Form::Text,
+            19 | 25 | 142 | 1043 => Form::Text,
+            1042 => Form::Char,
             17 => Form::Bytea,
             1082 => Form::Date,
             1083 => Form::Time,
@@ -100,7 +103,7 @@ impl Shape {
 
     /// The most characters of a `varchar(n)` or `char(n)`.
     pub fn characters(self) -> Option<usize> {
-        usize::try_from(self.modifier.checked_sub(4)?).ok().filter(|n| *n > 0 && self.form == Form::Text)
+        usize::try_from(self.modifier.checked_sub(4)?).ok().filter(|n| *n > 0 && matches!(self.form, Form::Text | Form::Char))
     }
 
     /// Digits of a second's fraction that times of this type keep.

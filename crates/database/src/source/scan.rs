@@ -188,6 +188,7 @@ impl Scan {
     /// Bounds that are not of the column's type.
     pub fn statement(&self, cursor: &Cursor) -> Result<(String, Option<RecordBatch>, u64), DbError> {
         let quote = |index: usize| self.dialect.quote_column(self.schema.field(index).name());
+        let ordered = |index: usize| self.dialect.ordered_by(quote(index), self.schema.field(index).data_type());
         let mut parameters: Vec<(String, ArrayRef)> = Vec::new();
         let mut add = |value: ArrayRef| {
             parameters.push((format!("p{}", parameters.len()), value));
@@ -205,7 +206,7 @@ impl Scan {
         match &self.order {
             Order::None => skip = cursor.rows,
             Order::Key(columns) => {
-                let names: Vec<String> = columns.iter().map(|i| quote(*i)).collect();
+                let names: Vec<String> = columns.iter().map(|i| ordered(*i)).collect();
                 if let Some(after) = &cursor.after {
                     let mut values = Vec::with_capacity(names.len());
                     for value in after.columns() {
@@ -217,7 +218,7 @@ impl Scan {
                 order = format!(" ORDER BY {}", names.join(", "));
             }
             Order::Growing(column) => {
-                let name = quote(*column);
+                let name = ordered(*column);
                 conditions.push(format!("{name} IS NOT NULL"));
                 if let Some(after) = &cursor.after {
                     let (value, cast) = self.dialect.position(after.column(0).clone())?;
@@ -263,14 +264,22 @@ impl Cursor {
     }
 }
 
-fn encode(row: &RecordBatch) -> Result<String, DbError> {
+/// One row as text, for checkpoints.
+///
+/// # Errors
+/// Types that Arrow cannot write.
+pub(crate) fn encode(row: &RecordBatch) -> Result<String, DbError> {
     let mut writer = StreamWriter::try_new(Vec::new(), &row.schema())?;
     writer.write(row)?;
     let bytes = writer.into_inner()?;
     Ok(bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')).collect())
 }
 
-fn decode(text: &str) -> Result<RecordBatch, DbError> {
+/// The row that was encoded.
+///
+/// # Errors
+/// The text is none of a row.
+pub(crate) fn decode(text: &str) -> Result<RecordBatch, DbError> {
     let digit = |b: &u8| char::from(*b).to_digit(16).map(|d| d as u8);
     let byte = |pair: &[u8]| match pair {
         [high, low] => Some((digit(high)? << 4) | digit(low)?),

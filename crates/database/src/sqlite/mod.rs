@@ -41,11 +41,14 @@ const DIGITS_OF_INTEGER: u8 = 18;
 /// A parameter of the URL that SQLite does not have.
 pub fn driver(url: &Url) -> Result<Arc<dyn Driver>, DbError> {
     let mut read_only = false;
-    for (name, value) in &url.parameters {
+    for (index, (name, value)) in url.parameters.iter().enumerate() {
         match (name.as_str(), value.as_str()) {
             ("mode", "ro") => read_only = true,
             ("mode", "rw" | "rwc") => {}
-            _ => return Err(DbError::fatal(format!("the parameter '{name}' in the URL: SQLite has only mode=ro, mode=rw and mode=rwc"))),
+            _ => {
+                let shown = url.named(index);
+                return Err(DbError::fatal(format!("the parameter {shown} in the URL: SQLite has only mode=ro, mode=rw and mode=rwc")));
+            }
         }
     }
     Ok(Arc::new(SqliteDriver { path: url.database.clone(), read_only }))

@@ -10,7 +10,7 @@ use tidemill_block::value::write_timestamp;
 use tidemill_format::types::{plain_type, type_name};
 
 use super::encode::DAYS_TO_1970;
-use crate::driver::{DbError, Dialect};
+use crate::driver::{DbError, Dialect, up_to_the_next};
 
 /// The dialect of SQL Server.
 pub(super) struct SqlServerDialect;
@@ -105,7 +105,7 @@ impl Dialect for SqlServerDialect {
     }
 
     fn range(&self, lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
-        let DataType::Timestamp(TimeUnit::Millisecond, None) = lower.data_type() else { return Ok((lower, "<=", upper)) };
+        let DataType::Timestamp(TimeUnit::Millisecond, None) = lower.data_type() else { return up_to_the_next(lower, upper) };
         // A `datetime` of 3 ms is compared as one of 3.3333 ms, and one of 7 ms as one of 6.6667 ms: between the end of a part and the
         // beginning of the next. So both reach half way.
         let edge = |value: &ArrayRef, away: i64| -> ArrayRef {
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(SqlServerDialect.range(ms(3), ms(6)).unwrap(), (micros(2_500), "<", micros(6_500)));
         let (first, _, _) = SqlServerDialect.range(ms(FIRST_MOMENT / 1000), ms(0)).unwrap();
         assert_eq!(first.as_ref(), micros(FIRST_MOMENT).as_ref());
-        assert_eq!(SqlServerDialect.range(micros(3), micros(6)).unwrap(), (micros(3), "<=", micros(6)));
+        assert_eq!(SqlServerDialect.range(micros(3), micros(6)).unwrap(), (micros(3), "<", micros(7)));
     }
 
     #[test]

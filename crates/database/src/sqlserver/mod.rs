@@ -99,12 +99,13 @@ impl Settings {
     /// See [`driver`].
     fn of(url: &Url) -> Result<Self, DbError> {
         let at = |why: String| DbError::fatal(why).at("option 'url'");
-        for (name, _) in &url.parameters {
+        for (index, (name, _)) in url.parameters.iter().enumerate() {
             let plain: String = name.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_ascii_lowercase();
             if !KNOWN.contains(&plain.as_str()) && !IGNORED.contains(&plain.as_str()) {
                 return Err(at(format!(
-                    "the property '{name}' is not known; there are databaseName, encrypt, trustServerCertificate, hostNameInCertificate, \
-                     ssl-ca, applicationName and applicationIntent"
+                    "the property {} is not known; there are databaseName, encrypt, trustServerCertificate, hostNameInCertificate, \
+                     ssl-ca, applicationName and applicationIntent",
+                    url.named(index)
                 )));
             }
         }
@@ -147,7 +148,7 @@ fn encryption(url: &Url) -> Result<(Encryption, bool), String> {
         None | Some("true" | "yes" | "mandatory") => true,
         Some("false" | "no" | "optional") => false,
         Some("strict") => return Err("encrypt=strict (TDS 8.0) is not built in; encrypt=true encrypts everything, too".into()),
-        Some(other) => return Err(format!("encrypt={other}: expected true or false")),
+        Some(_) => return Err(format!("{}: expected true or false", url.shown("encrypt"))),
     };
     let trust = flag(url, "trustServerCertificate")?.unwrap_or(false);
     Ok(if encrypt { (Encryption::Require, !trust) } else { (Encryption::Login, false) })
@@ -158,7 +159,7 @@ fn flag(url: &Url, name: &str) -> Result<Option<bool>, String> {
         None => Ok(None),
         Some("true" | "yes") => Ok(Some(true)),
         Some("false" | "no") => Ok(Some(false)),
-        Some(other) => Err(format!("{name}={other}: expected true or false")),
+        Some(_) => Err(format!("{}: expected true or false", url.shown(name))),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The client gives rows of values; each goes into the column under construction if nothing of it is lost, or is an
 //! error that names column and value. `money` comes from the client as a double, which is exact up to
-//! [`MONEY_UNITS_MAX`]; larger amounts are refused.
+//! [`MONEY_UNITS_MAX`]; larger amounts are refused. Of `char` and `nchar` the blanks behind the text are no part of the value: they
+//! say how long the column is, and a key that was looked up without them would not be the one that was found.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ struct Builder {
     values: Values,
     /// Doubles are money.
     money: bool,
+    /// Texts have blanks behind them, up to the length of the column.
+    padded: bool,
 }
 
 enum Values {
@@ -83,6 +86,7 @@ impl Columns {
         }
         for (builder, column) in self.builders.iter_mut().zip(columns) {
             builder.money = matches!(column.column_type(), ColumnType::Money | ColumnType::Money4);
+            builder.padded = matches!(column.column_type(), ColumnType::BigChar | ColumnType::NChar);
         }
         Ok(())
     }
@@ -138,7 +142,7 @@ impl Builder {
                 return Err(DbError::fatal(format!("column '{}': {kind} cannot be read from SQL Server", field.name())));
             }
         };
-        Ok(Builder { name: field.name().clone(), data_type: field.data_type().clone(), values, money: false })
+        Ok(Builder { name: field.name().clone(), data_type: field.data_type().clone(), values, money: false, padded: false })
     }
 
     /// Appends a value; how many bytes it takes, about.
@@ -147,6 +151,14 @@ impl Builder {
             self.values.push_null();
             return Ok(1);
         }
+        let value = match value {
+            ColumnData::String(Some(text)) if self.padded => {
+                let mut text = text.into_owned();
+                text.truncate(text.trim_end_matches(' ').len());
+                ColumnData::String(Some(text.into()))
+            }
+            value => value,
+        };
         match self.values.push(&value, &self.data_type, self.money) {
             Ok(bytes) => Ok(bytes),
             Err(why) => {

@@ -37,6 +37,17 @@ impl Columns {
         Columns { held, wanted, trusted, dictionaries: HashMap::new(), unpacker: Unpacker::default() }
     }
 
+    /// Bounds what a batch or a dictionary may become when it is decompressed, bytes.
+    pub fn limit(&mut self, bytes_max: u64) {
+        self.unpacker.limit(bytes_max);
+    }
+
+    /// Bytes in memory of the dictionaries that have come.
+    pub fn dictionary_bytes(&self) -> u64 {
+        let bytes = |values: &ArrayData| values.get_slice_memory_size().unwrap_or_else(|_| values.get_array_memory_size());
+        self.dictionaries.values().map(bytes).sum::<usize>() as u64
+    }
+
     /// Whether a wanted column has dictionaries.
     pub fn needs_dictionaries(&self) -> bool {
         self.wanted.iter().enumerate().any(|(column, wanted)| *wanted && !self.held.ids(column).is_empty())

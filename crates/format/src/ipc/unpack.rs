@@ -14,7 +14,7 @@ pub(super) enum Codec {
     Zstd,
 }
 
-/// What the wanted columns of one batch may become, bytes: more than whoever compresses files writes at once.
+/// What the wanted columns of one batch of a file may become, bytes: more than whoever compresses files writes at once.
 const BATCH_BYTES_MAX: u64 = 4 << 30;
 /// How many times its size a buffer may become: a block of zstd that repeats one byte gains 2^15, lz4 255.
 const RATIO_MAX: u64 = 1 << 16;
@@ -49,14 +49,26 @@ impl Codec {
 }
 
 /// Decompresses the buffers of batches.
-#[derive(Default)]
 pub(super) struct Unpacker {
     zstd: Option<Decompressor<'static>>,
     /// Bytes that the batch at hand has become.
     bytes: u64,
+    /// What it may become.
+    bytes_max: u64,
+}
+
+impl Default for Unpacker {
+    fn default() -> Self {
+        Unpacker { zstd: None, bytes: 0, bytes_max: BATCH_BYTES_MAX }
+    }
 }
 
 impl Unpacker {
+    /// Bounds what a batch may become, bytes.
+    pub fn limit(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
     /// A batch begins.
     pub fn begin(&mut self) {
         self.bytes = 0;
@@ -84,9 +96,13 @@ impl Unpacker {
             return Err(format!("a buffer of {} compressed bytes is said to hold {bytes}", packed.len()));
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > BATCH_BYTES_MAX {
-            let why = "write batches of fewer rows, or leave them uncompressed, which needs no memory";
-            return Err(format!("a batch would take more than {} GB when it is decompressed; {why}", BATCH_BYTES_MAX >> 30));
+        if self.bytes > self.bytes_max {
+            let why = "write batches of fewer rows, or leave them uncompressed";
+            let most = match self.bytes_max {
+                BATCH_BYTES_MAX => format!("{} GB", BATCH_BYTES_MAX >> 30),
+                bytes => format!("{bytes} bytes"),
+            };
+            return Err(format!("a batch would take more than {most} when it is decompressed; {why}"));
         }
         let wanted = bytes as usize;
         let damaged = |e: std::io::Error| format!("a buffer compressed by {} is damaged: {e}", codec.name());

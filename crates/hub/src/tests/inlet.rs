@@ -43,6 +43,7 @@ fn rows_are_numbered_duplicates_cut_and_gaps_refused() {
     assert_eq!(polled(&mut reader, 100), [0, 1, 2, 3, 4, 5]);
     let stats = hub.stream("s").unwrap().stats();
     assert_eq!((stats.published_rows, stats.duplicates_rows, stats.publishers, stats.queue_bytes), (6, 4, 1, 0));
+    assert_eq!(stats.refused_gap, 1);
 }
 
 #[test]
@@ -214,4 +215,41 @@ fn columns_are_found_by_name_and_metadata_added() {
             other => panic!("{expect}: {other:?}"),
         }
     }
+    let stats = hub.stream("s").unwrap().stats();
+    assert_eq!((stats.refused_schema, stats.refused_null, stats.refused_malformed, stats.refused_gap), (4, 1, 0, 0));
+}
+
+#[test]
+fn a_table_may_take_changes() {
+    let hub = hub(None);
+    let source = source(hub, &[("stream.changes", "all")]);
+    assert_eq!(source.changelog(), tidemill_connect::Changelog::All);
+    let mut reader = reader(&source, None);
+    let stream = hub.stream("s").unwrap();
+    assert!(stream.inlet_changes());
+    let names = |schema: SchemaRef| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>();
+    assert_eq!(names(stream.inlet_schema().unwrap()), ["n", "row_kind"]);
+    let mut a = publisher(hub, "a");
+    let rows = |numbers: &[i64], kinds: &[Option<i8>]| {
+        let n: ArrayRef = Arc::new(Int64Array::from(numbers.to_vec()));
+        let kinds: ArrayRef = Arc::new(Int8Array::from(kinds.to_vec()));
+        RecordBatch::try_from_iter_with_nullable([("row_kind", kinds, true), ("n", n, true)]).unwrap()
+    };
+    // New rows without a word, then some that say what they do, all given together.
+    taken(&mut a, &[1, 2], None, None);
+    a.try_send(rows(&[1, 7, 2, 9], &[Some(1), Some(2), Some(3), None]), None, None, 8, 0).unwrap();
+    let Polled::Rows(got) = reader.poll(100).unwrap() else { panic!("rows wait") };
+    assert_eq!((numbers(&got.batch), got.batch.num_columns()), (vec![1, 2, 1, 7, 2, 9], 1));
+    let short: Vec<_> = got.kinds.expect("changes").iter().map(|k| k.short()).collect();
+    assert_eq!(short, ["+I", "+I", "-U", "+U", "-D", "+I"]);
+    // What is only new needs no kinds.
+    a.try_send(rows(&[3], &[Some(0)]), None, None, 8, 0).unwrap();
+    let Polled::Rows(got) = reader.poll(100).unwrap() else { panic!("a row waits") };
+    assert!(got.kinds.is_none());
+    match a.try_send(rows(&[3, 4], &[Some(0), Some(4)]), None, None, 8, 0) {
+        Err(HubError::Schema(why)) => assert!(why.contains("row 2: column 'row_kind' is 4"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(stream.stats().refused_malformed, 1);
+    assert_eq!(super::source(hub, &[("stream.changes", "upsert")]).changelog(), tidemill_connect::Changelog::Upsert);
 }

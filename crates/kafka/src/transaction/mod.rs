@@ -26,7 +26,7 @@
 
 mod ids;
 mod recover;
-mod wire;
+pub mod wire;
 
 use std::collections::HashMap;
 use std::sync::Mutex;

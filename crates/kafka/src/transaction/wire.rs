@@ -161,6 +161,11 @@ impl Broker {
         }
     }
 
+    /// The connection, for other requests than these, and the place it leads to.
+    pub fn into_stream(self) -> (TcpStream, String) {
+        (self.stream, self.place)
+    }
+
     fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
         let mut answer = self.ask(SASL_HANDSHAKE, 1, Body::default().text("PLAIN"))?;
         if answer.i16()? != code::NONE {
@@ -310,34 +315,38 @@ impl Broker {
 
 /// The body of a request being written.
 #[derive(Default)]
-struct Body(Vec<u8>);
+pub struct Body(pub Vec<u8>);
 
 impl Body {
-    fn i8(mut self, n: i8) -> Self {
+    /// A number of 8 bits.
+    pub fn i8(mut self, n: i8) -> Self {
         self.0.push(n as u8);
         self
     }
-    fn i16(mut self, n: i16) -> Self {
+    /// A number of 16 bits.
+    pub fn i16(mut self, n: i16) -> Self {
         self.0.extend_from_slice(&n.to_be_bytes());
         self
     }
-    fn i32(mut self, n: i32) -> Self {
+    /// A number of 32 bits.
+    pub fn i32(mut self, n: i32) -> Self {
         self.0.extend_from_slice(&n.to_be_bytes());
         self
     }
-    fn i64(mut self, n: i64) -> Self {
+    /// A number of 64 bits.
+    pub fn i64(mut self, n: i64) -> Self {
         self.0.extend_from_slice(&n.to_be_bytes());
         self
     }
     /// With its length in front, 16 bits.
-    fn text(mut self, text: &str) -> Self {
+    pub fn text(mut self, text: &str) -> Self {
         let length = i16::try_from(text.len()).unwrap_or(i16::MAX);
         self = self.i16(length);
         self.0.extend_from_slice(&text.as_bytes()[..length as usize]);
         self
     }
     /// With their length in front, 32 bits.
-    fn bytes(mut self, bytes: &[u8]) -> Self {
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self = self.i32(bytes.len() as i32);
         self.0.extend_from_slice(bytes);
         self

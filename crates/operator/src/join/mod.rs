@@ -140,7 +140,7 @@ fn evaluate(expressions: &[Expr], block: &Block) -> Result<Vec<ArrayRef>, Operat
     expressions.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(block.rows())?)).collect()
 }
 
-/// The counts of a join for metrics; what was to be taken back and was not there counts as late.
+/// The counts of a join for metrics.
 fn stats(entries: usize, memory: usize, unknown: u64) -> OperatorStats {
-    OperatorStats { entries: entries as u64, memory: memory as u64, late_rows: unknown, ..OperatorStats::default() }
+    OperatorStats { entries: entries as u64, memory: memory as u64, unknown_rows: unknown, ..OperatorStats::default() }
 }

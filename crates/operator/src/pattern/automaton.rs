@@ -6,6 +6,11 @@
 //! preference up to the place where the match may end: what lies behind that place is never preferred
 //! to ending there (Pike's machine; see Cox: Regular expression matching, the virtual machine approach,
 //! 2009). Nothing here knows of rows or conditions.
+//!
+//! An absence parts a place into several states, its *pieces*, in order of preference: each `not X for t` is a piece
+//! that waits for time instead of a row, and what stands behind `not X and` is a piece that a row of X ends. With strict
+//! contiguity each piece goes its own way; with relaxed contiguity what happens first decides for all of them. An absence
+//! that a match would begin with is a [`Lead`]: what must have been before the match's first row.
 
 use std::collections::HashMap;
 
@@ -18,6 +23,9 @@ const NODES_MAX: usize = 50_000;
 /// The most nodes that are visited to find the transitions of one state.
 const WALK_MAX: usize = 200_000;
 
+/// The most absences that matches begin with: which of them an attempt saw fulfilled is saved in a byte.
+const LEADS_MAX: usize = 4;
+
 /// A compiled pattern.
 #[derive(Debug)]
 pub(super) struct Automaton {
@@ -29,9 +37,26 @@ pub(super) struct Automaton {
     pub start_first: u32,
     /// Rows that fit nothing are passed over.
     pub relaxed: bool,
+    /// The absences that matches begin with.
+    pub leads: Vec<Lead>,
+    /// Some state waits for time.
+    pub timed: bool,
+    /// Of some places the pieces go on together: what happens to one first ends the others.
+    pub joint: bool,
 }
 
-/// A place behind a row of a match (or before its first).
+/// An absence that a match begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lead {
+    /// What must not have been there.
+    pub symbol: u8,
+    /// For so long before the match's first row, ms; `None`: since the last row of `behind`.
+    pub for_ms: Option<i64>,
+    /// The symbols of the rows that may come behind it, as bits.
+    pub behind: u64,
+}
+
+/// A place behind a row of a match (or before its first), or a piece of one.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What may come next, preferred first; nothing that ending here is preferred to.
@@ -42,8 +67,33 @@ pub(super) struct State {
     pub accepts_at_end: bool,
     /// The symbols of `items`, as bits.
     pub wanted: u64,
-    /// The symbols that can still come, here or later, as bits.
+    /// The symbols that can still come or must not, here or later, as bits.
     pub reach: u64,
+    /// A row of one of these symbols (bits) ends a partial match here.
+    pub kills: u64,
+    /// Here time is waited for and no row.
+    pub wait: Option<Wait>,
+    /// A match begins here only behind this one of [`Automaton::leads`].
+    pub lead: Option<u8>,
+    /// The next piece of the same place.
+    pub then: Option<u32>,
+    /// The first piece of the place.
+    pub place: u32,
+    /// It goes on together with the other pieces of its place.
+    pub shares: bool,
+    /// No row was taken yet.
+    pub begins: bool,
+    /// The match may end without another row, with time or with the partition.
+    pub ends_unaided: bool,
+}
+
+/// Going on with time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// So many ms after the place was reached.
+    pub for_ms: i64,
+    /// The first state of the place behind.
+    pub next: u32,
 }
 
 /// A transition: a row mapped to a symbol.
@@ -58,7 +108,7 @@ pub(super) struct Item {
 impl State {
     /// Whether a match can go on from here.
     pub fn is_live(&self) -> bool {
-        !self.items.is_empty() || self.accepts_at_end
+        !self.items.is_empty() || self.accepts_at_end || self.wait.is_some()
     }
 }
 
@@ -70,7 +120,7 @@ enum Node {
         next: u32,
     },
     Split(Vec<u32>),
-    /// An iteration of a quantifier beyond its minimum begins; it must take a row before it ends.
+    /// An iteration of a quantifier beyond its minimum begins; it must take a row, or an absence, before it ends.
     Enter {
         iteration: u32,
         next: u32,
@@ -81,6 +131,11 @@ enum Node {
     },
     Start(u32),
     End(u32),
+    Absent {
+        symbol: u8,
+        for_ms: Option<i64>,
+        next: u32,
+    },
     Accept,
 }
 
@@ -123,13 +178,14 @@ impl Graph {
             Pattern::Exclude(inner) => self.build(inner, next, true),
             Pattern::Start => self.add(Node::Start(next)),
             Pattern::End => self.add(Node::End(next)),
-            Pattern::Absent { .. } => Err(OperatorError::new(
-                "'not … for' is not supported in patterns; use a symbol that excludes the rows, such as (X)* with DEFINE X AS NOT (…), and WITHIN",
-            )),
+            Pattern::Absent { for_ms: Some(ms), .. } if *ms <= 0 => {
+                Err(OperatorError::new(format!("an absence in a pattern lasts at least 1 ms, not {ms} ms; give 'not … for' a longer time")))
+            }
+            Pattern::Absent { symbol, for_ms } => self.add(Node::Absent { symbol: *symbol as u8, for_ms: *for_ms, next }),
         }
     }
 
-    /// Where a row that leads to `node` really leads: an iteration that took a row may always end.
+    /// Where a row or an absence that leads to `node` really leads: an iteration that took one may always end.
     fn settled(&self, mut node: u32) -> u32 {
         while let Node::Leave { next, .. } = &self.nodes[node as usize] {
             node = *next;
@@ -200,23 +256,82 @@ impl Graph {
     }
 }
 
-/// Finds the transitions of one state.
-struct Walk<'a> {
-    nodes: &'a [Node],
-    /// The place lies before the first row of the partition.
-    first: bool,
-    /// The place lies before a row: no match can end at `$` here.
-    before_row: bool,
-    /// Iterations that have begun since the last row.
-    open: Vec<u32>,
-    /// Transitions, their targets still nodes.
+/// A state in the making: transitions and what is waited for lead to nodes.
+#[derive(Default)]
+struct Piece {
     items: Vec<Item>,
     accepts: bool,
     accepts_at_end: bool,
+    kills: u64,
+    wait: Option<(i64, u32)>,
+    lead: Option<u8>,
+}
+
+/// Finds the transitions of one place.
+struct Walk<'a> {
+    nodes: &'a [Node],
+    leads: &'a mut Vec<Lead>,
+    /// The place lies before the first row of the partition.
+    first: bool,
+    /// The place lies before a row: no match can end at `$` here, and none has begun.
+    before_row: bool,
+    /// Iterations that have begun since the last row.
+    open: Vec<u32>,
+    /// What must not come before what is found now, as bits.
+    guards: u64,
+    /// What must have been before what is found now.
+    lead: Option<u8>,
+    pieces: Vec<Piece>,
     visited: usize,
 }
 
 impl Walk<'_> {
+    /// The piece to which what is found now belongs.
+    fn piece(&mut self) -> &mut Piece {
+        let (kills, lead) = (self.guards, self.lead);
+        if !self.pieces.last().is_some_and(|p| p.wait.is_none() && p.kills == kills && p.lead == lead) {
+            self.pieces.push(Piece { kills, lead, ..Piece::default() });
+        }
+        self.pieces.last_mut().expect("there is one by now")
+    }
+
+    /// Walks on from `next` behind an absence.
+    fn absent(&mut self, symbol: u8, for_ms: Option<i64>, next: u32) -> Result<bool, OperatorError> {
+        if self.before_row {
+            return self.begin_behind(symbol, for_ms, next);
+        }
+        let kills = self.guards | 1 << symbol;
+        if let Some(for_ms) = for_ms {
+            self.pieces.push(Piece { kills, wait: Some((for_ms, next)), ..Piece::default() });
+            return Ok(false);
+        }
+        let before = std::mem::replace(&mut self.guards, kills);
+        let cut = self.go(next, false)?;
+        self.guards = before;
+        Ok(cut)
+    }
+
+    /// Walks on from `next`, where matches begin behind an absence.
+    fn begin_behind(&mut self, symbol: u8, for_ms: Option<i64>, next: u32) -> Result<bool, OperatorError> {
+        if self.lead.is_some() {
+            return Err(OperatorError::new(
+                "a pattern begins with one absence at most, and behind it comes a row; merge the conditions of both absences into one, or begin the pattern with a row",
+            ));
+        }
+        let lead = Lead { symbol, for_ms, behind: 0 };
+        let index = self.leads.iter().position(|l| *l == lead).unwrap_or(self.leads.len());
+        if index == LEADS_MAX {
+            return Err(OperatorError::new(format!("the alternatives of a pattern begin with at most {LEADS_MAX} different absences")));
+        }
+        if index == self.leads.len() {
+            self.leads.push(lead);
+        }
+        self.lead = Some(index as u8);
+        let cut = self.go(next, false)?;
+        self.lead = None;
+        Ok(cut)
+    }
+
     /// Walks on from `node`, past `$` if `ended`. True: the match may end here, which is preferred to
     /// all that was not found yet.
     fn go(&mut self, node: u32, ended: bool) -> Result<bool, OperatorError> {
@@ -229,8 +344,11 @@ impl Walk<'_> {
         match &self.nodes[node as usize] {
             Node::Consume { symbol, excluded, next } => {
                 let item = Item { symbol: *symbol, excluded: *excluded, target: *next };
-                if !ended && !self.items.contains(&item) {
-                    self.items.push(item);
+                if !ended {
+                    let piece = self.piece();
+                    if !piece.items.contains(&item) {
+                        piece.items.push(item);
+                    }
                 }
                 Ok(false)
             }
@@ -266,11 +384,18 @@ impl Walk<'_> {
                 }
                 self.go(*next, true)
             }
+            // No row follows, so none that must not.
+            Node::Absent { next, .. } if ended => self.go(*next, true),
+            Node::Absent { symbol, for_ms, next } => self.absent(*symbol, *for_ms, *next),
+            Node::Accept if self.lead.is_some() => Err(OperatorError::new(
+                "a match has at least one row: a pattern does not consist of an absence alone; for 'no X for t behind another row' begin it with that row",
+            )),
             Node::Accept => {
+                let piece = self.piece();
                 if ended {
-                    self.accepts_at_end = true;
+                    piece.accepts_at_end = true;
                 } else {
-                    self.accepts = true;
+                    piece.accepts = true;
                 }
                 Ok(!ended)
             }
@@ -296,58 +421,150 @@ impl Automaton {
             places.push(root);
         }
         let starts = places.len();
+        // The first state of each place.
+        let mut first: Vec<u32> = Vec::new();
+        let mut leads = Vec::new();
         let mut at = 0;
         while at < places.len() {
             let mut walk = Walk {
                 nodes: &graph.nodes,
+                leads: &mut leads,
                 first: anchored && at == 1,
                 before_row: at < starts,
                 open: Vec::new(),
-                items: Vec::new(),
-                accepts: false,
-                accepts_at_end: false,
+                guards: 0,
+                lead: None,
+                pieces: Vec::new(),
                 visited: 0,
             };
             walk.go(places[at], false)?;
-            let mut state = State { items: walk.items, accepts: walk.accepts, accepts_at_end: walk.accepts_at_end, ..State::default() };
-            for item in &mut state.items {
-                let place = graph.settled(item.target);
-                item.target = *known.entry(place).or_insert_with(|| {
+            let mut pieces = walk.pieces;
+            if pieces.is_empty() {
+                pieces.push(Piece::default());
+            }
+            first.push(states.len() as u32);
+            let last = states.len() + pieces.len() - 1;
+            let mut place_of = |node: u32| {
+                let place = graph.settled(node);
+                *known.entry(place).or_insert_with(|| {
                     places.push(place);
                     places.len() as u32 - 1
-                });
+                })
+            };
+            for Piece { mut items, accepts, accepts_at_end, kills, wait, lead } in pieces {
+                items.iter_mut().for_each(|item| item.target = place_of(item.target));
+                let wait = wait.map(|(for_ms, next)| Wait { for_ms, next: place_of(next) });
+                let then = (states.len() < last).then_some(states.len() as u32 + 1);
+                let (begins, place) = (at < starts, first[at]);
+                states.push(State { items, accepts, accepts_at_end, kills, wait, lead, then, place, begins, ..State::default() });
             }
-            states.push(state);
             at += 1;
         }
-        // What can never end is not worth going on with.
-        let mut ends: Vec<bool> = states.iter().map(|s| s.accepts || s.accepts_at_end).collect();
-        loop {
-            let before = ends.iter().filter(|e| **e).count();
-            for (i, state) in states.iter().enumerate() {
-                let reaches = state.items.iter().any(|item| ends[item.target as usize]);
-                ends[i] |= reaches;
-            }
-            if ends.iter().filter(|e| **e).count() == before {
-                break;
-            }
-        }
         for state in &mut states {
-            state.items.retain(|item| ends[item.target as usize]);
-            state.wanted = state.items.iter().fold(0, |bits, item| bits | 1 << item.symbol);
+            state.items.iter_mut().for_each(|item| item.target = first[item.target as usize]);
+            state.wait.iter_mut().for_each(|wait| wait.next = first[wait.next as usize]);
         }
+        let (start, start_first) = (first[0], first[usize::from(anchored)]);
+        let relaxed = contiguity == Contiguity::Relaxed;
+        let mut automaton = Automaton { states, start, start_first, relaxed, leads, timed: false, joint: false };
+        automaton.prune();
+        automaton.summarize();
+        if automaton.waits_for_ever() {
+            return Err(OperatorError::new(
+                "a part of the PATTERN that may consist of absences alone is repeated without end; bound its quantifier, or let each repetition take a row",
+            ));
+        }
+        Ok(automaton)
+    }
+
+    /// Marks states, until nothing changes; `is` says whether a state is to be marked, given those that are.
+    fn marked(&self, is: impl Fn(&State, &[bool]) -> bool) -> Vec<bool> {
+        let mut marks = vec![false; self.states.len()];
         loop {
             let mut changed = false;
-            for i in 0..states.len() {
-                let reach = states[i].items.iter().fold(states[i].wanted, |bits, item| bits | states[item.target as usize].reach);
-                changed |= reach != states[i].reach;
-                states[i].reach = reach;
+            for (number, state) in self.states.iter().enumerate() {
+                if !marks[number] && is(state, &marks) {
+                    marks[number] = true;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return marks;
+            }
+        }
+    }
+
+    /// What can never end is not worth going on with.
+    fn prune(&mut self) {
+        let ends = self.marked(|state, ends| {
+            let waits = state.wait.is_some_and(|w| ends[w.next as usize]);
+            let goes_on = waits || state.items.iter().any(|item| ends[item.target as usize]);
+            state.accepts || state.accepts_at_end || goes_on || state.then.is_some_and(|t| ends[t as usize])
+        });
+        for state in &mut self.states {
+            state.items.retain(|item| ends[item.target as usize]);
+            state.wait = state.wait.filter(|w| ends[w.next as usize]);
+        }
+    }
+
+    /// Computes what is said of states in sum.
+    fn summarize(&mut self) {
+        for state in &mut self.states {
+            state.wanted = state.items.iter().fold(0, |bits, item| bits | 1 << item.symbol);
+        }
+        for (number, lead) in self.leads.iter_mut().enumerate() {
+            let behind = self.states.iter().filter(|s| s.lead == Some(number as u8));
+            lead.behind = behind.fold(0, |bits, state| bits | state.wanted);
+        }
+        self.timed = self.states.iter().any(|s| s.wait.is_some());
+        for (number, state) in self.states.iter_mut().enumerate() {
+            state.shares = self.relaxed && !state.begins && (state.place != number as u32 || state.then.is_some());
+            self.joint |= state.shares;
+        }
+        let led = self.leads.iter().fold(0, |bits, lead| bits | 1u64 << lead.symbol);
+        loop {
+            let mut changed = false;
+            for i in 0..self.states.len() {
+                let state = &self.states[i];
+                let own = state.wanted | state.kills | if state.begins { led } else { 0 };
+                let next = state.items.iter().map(|item| item.target).chain(state.wait.map(|w| w.next)).chain(state.then);
+                let reach = next.fold(own, |bits, target| bits | self.states[target as usize].reach);
+                changed |= reach != state.reach;
+                self.states[i].reach = reach;
             }
             if !changed {
                 break;
             }
         }
-        Ok(Automaton { states, start: 0, start_first: u32::from(anchored), relaxed: contiguity == Contiguity::Relaxed })
+        let unaided = self.marked(|state, unaided| {
+            let mut next = state.wait.map(|w| w.next).into_iter().chain(state.then);
+            state.accepts || state.accepts_at_end || next.any(|s| unaided[s as usize])
+        });
+        for state in &mut self.states {
+            state.ends_unaided = state.accepts_at_end || state.wait.is_some_and(|w| unaided[w.next as usize]);
+        }
+    }
+
+    /// Whether time alone can lead from a state back to it.
+    fn waits_for_ever(&self) -> bool {
+        // From a place that is marked, time alone leads only to marked ones.
+        let settled = self.marked(|state, settled| {
+            let mut next = state.wait.map(|w| w.next).into_iter().chain(state.then);
+            next.all(|s| settled[s as usize])
+        });
+        self.timed && settled.contains(&false)
+    }
+
+    /// The states of the place that begins with `state`, preferred first.
+    #[inline]
+    pub fn pieces(&self, state: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(state), |s| self.states[*s as usize].then)
+    }
+
+    /// Whether no row was taken yet in `state`.
+    #[inline]
+    pub fn is_start(&self, state: u32) -> bool {
+        self.states[state as usize].begins
     }
 
     /// Whether `^` or `$` stands in the pattern.
@@ -362,8 +579,11 @@ impl Automaton {
             return false;
         }
         self.states.iter().enumerate().all(|(number, state)| {
-            if number == self.start as usize {
+            if state.begins {
                 return !state.accepts && state.wanted & always == 0;
+            }
+            if state.kills & always != 0 {
+                return false;
             }
             if state.items.is_empty() {
                 return true;
@@ -383,7 +603,9 @@ impl Automaton {
     /// Whether two states have the same future.
     fn same(&self, a: usize, b: usize) -> bool {
         let (one, other) = (&self.states[a], &self.states[b]);
-        a == b || (one.items == other.items && one.accepts == other.accepts && one.accepts_at_end == other.accepts_at_end)
+        let ends = |s: &State| (s.accepts, s.accepts_at_end);
+        let waits = |s: &State| (s.kills, s.wait, s.then);
+        a == b || (one.items == other.items && ends(one) == ends(other) && waits(one) == waits(other))
     }
 }
 
@@ -409,7 +631,10 @@ mod tests {
             .iter()
             .map(|s| {
                 let items: String = s.items.iter().map(|i| format!("{}{}", (b'A' + i.symbol) as char, i.target)).collect();
-                format!("{items}{}{}", if s.accepts { "!" } else { "" }, if s.accepts_at_end { "$" } else { "" })
+                let kills: String = (0..8u8).filter(|k| s.kills & (1 << *k) != 0).map(|k| format!("-{}", (b'A' + k) as char)).collect();
+                let wait = s.wait.map_or(String::new(), |w| format!("@{}>{}", w.for_ms, w.next));
+                let then = if s.then.is_some() { "+" } else { "" };
+                format!("{items}{kills}{wait}{}{}{then}", if s.accepts { "!" } else { "" }, if s.accepts_at_end { "$" } else { "" })
             })
             .collect();
         assert_eq!(text.join(" "), expect);
@@ -428,6 +653,42 @@ mod tests {
         check(Pattern::Concat(vec![Pattern::Start, symbol(0), Pattern::End]), " A2 $");
         check(Pattern::Concat(vec![symbol(0), Pattern::Start, symbol(1)]), "  ");
         check(repeat(repeat(symbol(0), 0, None, true), 0, None, true), "A1! A1!");
+    }
+
+    fn absent(symbol: usize, for_ms: Option<i64>) -> Pattern {
+        Pattern::Absent { symbol, for_ms }
+    }
+
+    #[test]
+    fn absences() {
+        // A -> not B for 5 ms; the same before C; not B and C.
+        check(Pattern::Concat(vec![symbol(0), absent(1, Some(5))]), "A1 -B@5>2 !");
+        check(Pattern::Concat(vec![symbol(0), absent(1, Some(5)), symbol(2)]), "A1 -B@5>2 C3 !");
+        check(Pattern::Concat(vec![symbol(0), absent(1, None), symbol(2)]), "A1 C2-B !");
+        // Both hold: no B until 5 ms without a C.
+        check(Pattern::Concat(vec![symbol(0), absent(1, None), absent(2, Some(5))]), "A1 -B-C@5>2 !");
+        // C, or no B for 5 ms: two pieces, the states 1 and 2.
+        let either = Pattern::Alternate(vec![symbol(2), absent(1, Some(5))]);
+        check(Pattern::Concat(vec![symbol(0), either, symbol(0)]), "A1 C3+ -B@5>3 A4 !");
+        // What a match begins with is no state.
+        let led = Pattern::Concat(vec![absent(1, Some(5)), symbol(0)]);
+        check(led.clone(), "A1 !");
+        let automaton = Automaton::new(&led, Contiguity::Relaxed).unwrap();
+        assert_eq!(automaton.leads, [Lead { symbol: 1, for_ms: Some(5), behind: 1 }]);
+        assert!(!automaton.timed);
+    }
+
+    #[test]
+    fn absences_that_cannot_be() {
+        let check = |pattern: Pattern, expect: &str| {
+            let error = Automaton::new(&pattern, Contiguity::Relaxed).unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}");
+        };
+        check(absent(0, Some(5)), "at least one row");
+        check(absent(0, None), "at least one row");
+        check(Pattern::Concat(vec![absent(0, Some(5)), absent(1, Some(5)), symbol(2)]), "one absence at most");
+        check(Pattern::Concat(vec![symbol(0), repeat(absent(1, Some(5)), 0, None, true)]), "repeated without end");
+        check(Pattern::Concat(vec![symbol(0), absent(1, Some(0))]), "at least 1 ms");
     }
 
     #[test]

@@ -10,11 +10,13 @@ use tidemill_plan::pattern::{AfterMatchSkip, End, RowsPerMatch};
 use super::automaton::Automaton;
 use super::chain::Chains;
 use super::column::{Column, RowStore};
+use super::group::Grouping;
 use super::navigate::{RegisterKind, Registers, SlowAggregate, Source, SymbolCondition, symbol_bits};
 use super::output::{Emitter, Gathered, GatheredAggregate, GatheredKind};
 use super::run::Machine;
 use super::scalar::{Condition, columns_of, remap};
 use super::spec::{MatchNavigation, MatchNavigationKind, PatternMatchSpec};
+use super::wait::Kin;
 use crate::OperatorError;
 use crate::aggregate::AggregateCall;
 use crate::map::Expr;
@@ -38,7 +40,7 @@ pub(super) struct Built {
     pub begins: u64,
     /// Keys are kept when they have matched: for `MATCH_NUMBER`, or since they match only once.
     pub keeps_matched: bool,
-    /// Keys are kept when their first row was seen: for `^`.
+    /// Keys are kept when their first row was seen: for `^`, and for absences that matches begin with.
     pub keeps_begun: bool,
 }
 
@@ -274,7 +276,10 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
     }
     let one = spec.rows == RowsPerMatch::One;
     let unmatched = matches!(spec.rows, RowsPerMatch::All { unmatched: true, .. });
-    let transparent = if one { !looked_at } else { 0 };
+    let ends_at_end = automaton.states.iter().any(|s| s.accepts_at_end);
+    // Where matches end behind rows that they did not take, it must be known which row was their last.
+    let ends_behind = automaton.timed || (automaton.relaxed && ends_at_end);
+    let transparent = if one && !ends_behind && !automaton.joint { !looked_at } else { 0 };
     let bits = |of: &dyn Fn(usize) -> bool| (0..spec.symbols.len()).filter(|s| of(*s)).fold(0u64, |bits, s| bits | 1 << s);
     let in_pattern = symbol_bits(Some(&spec.pattern.symbols()));
     let always = bits(&|s| spec.input_column.is_none() && spec.symbols[s].simple.is_empty() && spec.symbols[s].looking.is_empty());
@@ -283,10 +288,18 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
     let passes_over = one && history == 0 && lookahead == 0 && automaton.passes_over(always & in_pattern, transparent);
     let starts = [automaton.start, automaton.start_first].map(|s| &automaton.states[s as usize]);
     let anchored = automaton.start != automaton.start_first;
-    let every_row = history > 0 || unmatched || anchored || starts.iter().any(|s| s.accepts);
+    let led = !automaton.leads.is_empty();
+    let every_row = history > 0 || unmatched || anchored || led || starts.iter().any(|s| s.accepts);
     let begins = starts.iter().fold(0, |bits, s| bits | s.wanted);
     let pure: Vec<bool> = automaton.states.iter().map(|s| s.reach & looks_back == 0).collect();
     let independent = spec.skip == AfterMatchSkip::ToNextRow && spec.every && !unmatched && !numbers_matches;
+    let watched = registers.list.iter().fold(0u64, |bits, r| bits | r.symbols);
+    let begun = |s: usize| automaton.states[s].is_live() && !automaton.is_start(s as u32);
+    let decides = |s: usize| automaton.states[s].wanted | automaton.states[s].kills;
+    let plain: Vec<bool> = (0..pure.len()).map(|s| begun(s) && decides(s) & (looks_back | watched) == 0).collect();
+    // Attempts that wait for time do so each for its own.
+    let alike = independent && !ends_behind && !automaton.joint;
+    let grouping = Grouping::new(alike && (0..pure.len()).any(|s| plain[s] || (begun(s) && pure[s])), plain);
     let names: Vec<_> = spec.symbols.iter().map(|s| s.name.clone()).collect();
     let text = spec.pattern.to_sql(&|s| names[s].to_string());
     let seen = vec![0; automaton.states.len()];
@@ -300,6 +313,7 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
         pure,
         registers_decide,
         transparent,
+        ends_behind,
         skip: spec.skip.clone(),
         every: spec.every,
         within_ms: spec.within_ms,
@@ -313,6 +327,8 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
         steps: 0,
         words: Vec::new(),
         spare: Vec::new(),
+        grouping,
+        kin: Kin::default(),
     };
     Ok(Built {
         machine,
@@ -322,6 +338,6 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
         every_row,
         begins,
         keeps_matched: numbers_matches || !spec.every,
-        keeps_begun: anchored,
+        keeps_begun: anchored || led,
     })
 }

@@ -3,9 +3,16 @@
 //! Partial matches that began alike share what they have in common (the versioned buffer of SASE:
 //! Agrawal, Diao, Gyllstrom, Immerman: Efficient pattern matching over event streams, SIGMOD 2008). A
 //! link costs 16 bytes, and the registers of the conditions that look back.
+//!
+//! Partial matches that go on alike share that, too: what a group of them takes is one chain, with a *joint* in
+//! it where some of them joined, behind which each goes on with a chain of its own (the union nodes of CORE: Bucchi,
+//! Grez, Quintana, Riveros, Vansummeren: CORE: a Complex Event Recognition Engine, VLDB 2022).
 
 /// No link: nothing was taken yet.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// The symbol of a joint, which stands for no row.
+const JOINT: u8 = u8::MAX;
 
 /// A row that a match took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +43,27 @@ impl Chains {
     /// A link behind `previous`, held once; `registers` are copied.
     #[inline]
     pub fn add(&mut self, previous: u32, taken: Taken, registers: &[u64]) -> u32 {
+        let link = self.link(previous, taken);
+        let from = link as usize * self.stride;
+        self.registers[from..from + self.stride].copy_from_slice(registers);
+        link
+    }
+
+    /// A joint behind `previous`, held once. What it is called is for [`Chains::joined`]; its registers are all alike.
+    pub fn joint(&mut self, previous: u32, number: u32) -> u32 {
+        let link = self.link(previous, Taken { row: number, symbol: JOINT, excluded: false });
+        let from = link as usize * self.stride;
+        self.registers[from..from + self.stride].fill(0);
+        link
+    }
+
+    /// A link behind `previous`, held once; its registers are to be set.
+    #[inline]
+    fn link(&mut self, previous: u32, taken: Taken) -> u32 {
         if previous != NONE {
             self.references[previous as usize] += 1;
         }
-        let link = match self.free.pop() {
+        match self.free.pop() {
             Some(link) => {
                 self.previous[link as usize] = previous;
                 self.taken[link as usize] = taken;
@@ -53,10 +77,13 @@ impl Chains {
                 self.registers.resize(self.registers.len() + self.stride, 0);
                 self.previous.len() as u32 - 1
             }
-        };
-        let from = link as usize * self.stride;
-        self.registers[from..from + self.stride].copy_from_slice(registers);
-        link
+        }
+    }
+
+    /// Forgets what lies before `link`, which nobody will look at through it.
+    pub fn cut(&mut self, link: u32) {
+        let previous = std::mem::replace(&mut self.previous[link as usize], NONE);
+        self.release(previous);
     }
 
     /// Holds a link once more.
@@ -88,6 +115,12 @@ impl Chains {
         &self.registers[from..from + self.stride]
     }
 
+    /// The row of a link that is no joint.
+    #[inline]
+    pub fn row(&self, link: u32) -> u32 {
+        self.taken[link as usize].row
+    }
+
     /// Whether two links have the same registers.
     pub fn alike(&self, a: u32, b: u32) -> bool {
         a == b || (a != NONE && b != NONE && self.registers(a) == self.registers(b))
@@ -103,6 +136,37 @@ impl Chains {
             link = self.previous[link as usize];
             Some(taken)
         })
+    }
+
+    /// What was taken up to `link`, last first, by one of a group: `own` says for the numbers of its joints with which chain it
+    /// goes on there.
+    pub fn joined(&self, mut link: u32, own: impl Fn(u32) -> Option<u32>) -> impl Iterator<Item = Taken> {
+        std::iter::from_fn(move || {
+            while link != NONE {
+                let taken = self.taken[link as usize];
+                let previous = self.previous[link as usize];
+                if taken.symbol != JOINT {
+                    link = previous;
+                    return Some(taken);
+                }
+                link = own(taken.row).unwrap_or(previous);
+            }
+            None
+        })
+    }
+
+    /// As [`Chains::joined`], but only up to the joint: puts what was taken behind it into `taken` and gives the chain before.
+    pub fn up_to_joint(&self, mut link: u32, own: impl Fn(u32) -> Option<u32>, taken: &mut Vec<Taken>) -> u32 {
+        while link != NONE {
+            let this = self.taken[link as usize];
+            if this.symbol != JOINT {
+                taken.push(this);
+            } else if let Some(own) = own(this.row) {
+                return own;
+            }
+            link = self.previous[link as usize];
+        }
+        NONE
     }
 
     /// How many links there are.
@@ -138,6 +202,39 @@ mod tests {
         chains.release(right);
         assert_eq!(chains.backwards(other).map(|t| t.row).collect::<Vec<_>>(), [3, 2, 0]);
         chains.release(other);
+        assert_eq!(chains.len(), 0);
+    }
+
+    #[test]
+    fn chains_join() {
+        let mut chains = Chains::new(0);
+        let taken = |row| Taken { row, symbol: 0, excluded: false };
+        let behind = |chains: &mut Chains, link, row| {
+            let next = chains.add(link, taken(row), &[]);
+            chains.release(link);
+            next
+        };
+        let (one, other) = (chains.add(NONE, taken(1), &[]), chains.add(NONE, taken(2), &[]));
+        let first = chains.joint(NONE, 100);
+        let link = behind(&mut chains, first, 3);
+        let second = chains.joint(link, 101);
+        chains.release(link);
+        chains.hold(second);
+        let link = behind(&mut chains, second, 4);
+        let rows = |chains: &Chains, joint: u32, own: u32| -> Vec<u32> {
+            chains.joined(link, |number| (number == joint).then_some(own)).map(|t| t.row).collect()
+        };
+        assert_eq!(rows(&chains, 100, one), [4, 3, 1]);
+        assert_eq!(rows(&chains, 101, other), [4, 2]);
+        let mut up = Vec::new();
+        assert_eq!(chains.up_to_joint(link, |number| (number == 100).then_some(one), &mut up), one);
+        assert_eq!(up.iter().map(|t| t.row).collect::<Vec<_>>(), [4, 3]);
+        chains.release(one);
+        chains.cut(second);
+        assert_eq!(rows(&chains, 101, other), [4, 2]);
+        // The second joint, row 4 and row 2.
+        assert_eq!(chains.len(), 3);
+        [second, link, other].into_iter().for_each(|l| chains.release(l));
         assert_eq!(chains.len(), 0);
     }
 }

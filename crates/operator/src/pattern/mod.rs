@@ -3,18 +3,22 @@
 //! Rows are held ([`crate::held`]) until the watermark passes them, unless they come in order, and are then taken in
 //! order of time, a block at a time: [`masks`] computes for the whole block which pattern variables each row may be mapped to;
 //! rows that can neither begin a match nor matter to a key with partial matches end there. For the
-//! others [`run`] moves the partial matches of their key over the transitions of the [`automaton`].
+//! others [`run`] moves the partial matches of their key over the transitions of the [`automaton`], and [`group`] those that
+//! have come to the same as one.
 //! What partial matches have taken are [`chain`]s of links to rows in a [`column::RowStore`]; conditions
 //! that look back are evaluated by [`navigate`] and [`scalar`]; [`output`] turns matches into rows.
 //!
-//! Partial matches that are over by `WITHIN` end when the watermark says so, without another row. A
+//! Partial matches that are over by `WITHIN` end when the watermark says so, without another row, and those
+//! that wait for an absence (`not X for t`) go on ([`wait`]); the absences that matches begin with are in [`lead`]. A
 //! snapshot holds the rows that partial matches refer to and where they began, and a restart leads to
-//! the same partial matches again.
+//! the same partial matches, and to what these wait for, again.
 
 mod automaton;
 mod build;
 mod chain;
 mod column;
+mod group;
+mod lead;
 mod live;
 mod masks;
 mod navigate;
@@ -23,6 +27,7 @@ mod run;
 mod scalar;
 mod snapshot;
 mod spec;
+mod wait;
 
 #[cfg(test)]
 mod reference;
@@ -118,11 +123,6 @@ impl PatternMatch {
             scratch: Scratch::default(),
             spec,
         })
-    }
-
-    /// Partial matches that were given up at the bound.
-    pub fn dropped(&self) -> u64 {
-        self.built.machine.dropped
     }
 
     fn key_columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
@@ -289,7 +289,7 @@ impl PatternMatch {
             }
             return;
         }
-        let deadline = self.built.machine.deadline(key);
+        let deadline = self.built.machine.deadline(key, i64::MIN);
         if deadline < key.timer {
             key.timer = deadline;
             self.timers.push(Reverse((deadline, slot)));
@@ -319,14 +319,18 @@ impl PatternMatch {
             }
             key.timer = i64::MAX;
             let mut waits = false;
-            if self.built.machine.deadline(key) <= horizon.not_before {
+            if self.built.machine.deadline(key, i64::MIN) <= horizon.not_before {
                 self.built.machine.advance(key, horizon, &mut self.built.emitter)?;
                 // What is not over now waits for a row and not for time.
-                waits = self.built.machine.deadline(key) <= horizon.not_before;
+                waits = self.built.machine.deadline(key, i64::MIN) <= horizon.not_before;
             }
             self.settle_key(slot);
             if waits {
-                self.keys[slot as usize].timer = i64::MAX;
+                let key = &mut self.keys[slot as usize];
+                key.timer = self.built.machine.deadline(key, horizon.not_before);
+                if key.timer != i64::MAX {
+                    self.timers.push(Reverse((key.timer, slot)));
+                }
             }
             if self.built.emitter.is_full() {
                 return Ok(false);
@@ -457,6 +461,8 @@ impl Operator for PatternMatch {
                 + heaps
                 + keys) as u64,
             late_rows: self.held.late_rows(),
+            partial_matches: partial as u64,
+            dropped_matches: machine.dropped,
             ..OperatorStats::default()
         }
     }

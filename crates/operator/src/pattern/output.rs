@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use tidemill_block::Block;
 use tidemill_plan::pattern::{End, RowsPerMatch};
 
-use super::chain::{Chains, Taken};
+use super::chain::Taken;
 use super::column::{Column, RowStore, Value};
 use super::navigate::KeyRows;
 use super::run::Found;
@@ -220,7 +220,7 @@ impl Emitter {
         }
     }
 
-    /// Puts out a match.
+    /// Puts out a match, of which `backwards` are the rows that were taken with a link, last first.
     ///
     /// # Errors
     /// A value that an expression cannot compute.
@@ -228,7 +228,7 @@ impl Emitter {
         &mut self,
         key: &KeyRows,
         rows: &RowStore,
-        chains: &Chains,
+        backwards: impl Iterator<Item = Taken>,
         start: u32,
         found: Found,
         number: i64,
@@ -239,7 +239,7 @@ impl Emitter {
         }
         let mut taken = std::mem::take(&mut self.scratch);
         taken.clear();
-        taken.extend(chains.backwards(found.link));
+        taken.extend(backwards);
         taken.reverse();
         let this = Match { key, rows, taken: &taken, start, found, number };
         for Gathered { symbols, running, kind, hits } in &mut self.navigations {

@@ -1,7 +1,9 @@
 //! A slow, obviously right matcher: tries everything in order of preference over a whole partition.
 //!
 //! It shares nothing with the machine: patterns are matched by recursion, conditions look at the list of
-//! rows that were taken.
+//! rows that were taken. Rows between those of a match, and absences, are for [`expand`].
+
+pub(super) mod expand;
 
 use std::cell::Cell;
 
@@ -14,6 +16,13 @@ pub(super) struct Row {
     pub key: i64,
     pub time: i64,
     pub value: Option<i64>,
+}
+
+impl Row {
+    /// Which input it comes from, where there are two.
+    pub fn input(&self) -> usize {
+        (self.id % 2) as usize
+    }
 }
 
 /// A condition of a symbol.
@@ -128,7 +137,7 @@ impl Search<'_> {
             Pattern::Start => at == 0 && then(at, taken),
             // A match that begins before a row does not end at the end.
             Pattern::End => at == self.rows.len() && then(at, taken),
-            Pattern::Absent { .. } => unreachable!("not generated"),
+            Pattern::Absent { .. } => unreachable!("for the other matcher"),
         }
     }
 

@@ -6,26 +6,36 @@
 //!
 //! Where a match decides where the next one may begin, there is one attempt at a time, and the rows
 //! behind its first are held to be searched again. Where it does not (`SKIP TO NEXT ROW`), attempts run
-//! side by side and none waits for another.
+//! side by side and none waits for another; when there are many, those that have come to the same are moved
+//! as a [`super::group`].
+//!
+//! Waiting for an absence is in [`super::wait`], what matches begin behind in [`super::lead`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidemill_plan::pattern::{AfterMatchSkip, AtBound, Bounds};
 
-use super::automaton::{Automaton, Item};
+use super::automaton::{Automaton, Item, State};
 use super::chain::{Chains, NONE, Taken};
 use super::column::RowStore;
+use super::group::{Grouping, Groups};
 use super::navigate::{Candidate, KeyRows, Registers, SymbolCondition};
 use super::output::Emitter;
+use super::wait::Kin;
 use crate::OperatorError;
 
 /// A partial match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
-    state: u32,
-    link: u32,
+    pub state: u32,
+    pub link: u32,
+    /// When it goes on without a row, ms; [`NEVER`] if it waits for one.
+    pub due: i64,
 }
+
+/// The time of what does not happen by itself, ms.
+pub(super) const NEVER: i64 = i64::MAX;
 
 /// A match that stands unless a preferred one is found.
 #[derive(Clone, Copy, Debug)]
@@ -43,16 +53,21 @@ pub(super) struct Attempt {
     pub start_ms: i64,
     /// It begins at the first row of the partition.
     pub first: bool,
+    /// The absences it began behind, as bits.
+    pub leads: u8,
     /// The next row to be looked at.
-    at: u32,
-    threads: Vec<Thread>,
+    pub at: u32,
+    pub threads: Vec<Thread>,
     pub found: Option<Found>,
 }
 
 /// The state of one partition.
 pub(super) struct Key {
     pub rows: KeyRows,
+    /// Undecided, in order of their first rows: those that are moved alone.
     pub attempts: VecDeque<Attempt>,
+    /// Those that are moved together, if there are any.
+    pub groups: Option<Box<Groups>>,
     /// The next row at which a match may begin.
     pub next: u32,
     /// Matches so far.
@@ -61,6 +76,8 @@ pub(super) struct Key {
     pub matched_to: u32,
     /// Whether the first row of the partition has been tried.
     pub begun: bool,
+    /// What is known of the absences that matches begin with, by their numbers; empty before the first row.
+    pub leads: Box<[i64]>,
     /// Only one match was wanted, and it was found.
     pub done: bool,
     /// When the partition is next looked at without a row, as the operator has noted it.
@@ -103,6 +120,8 @@ pub(super) struct Machine {
     pub registers_decide: bool,
     /// The symbols, as bits, whose rows nobody looks at: they are taken without a link.
     pub transparent: u64,
+    /// A match may end behind rows that it did not take: its last row is that of its last link.
+    pub ends_behind: bool,
     pub skip: AfterMatchSkip,
     pub every: bool,
     pub within_ms: Option<i64>,
@@ -122,10 +141,13 @@ pub(super) struct Machine {
     pub steps: u64,
     pub words: Vec<u64>,
     pub spare: Vec<Vec<Thread>>,
+    pub grouping: Grouping,
+    /// At hand for a step.
+    pub kin: Kin,
 }
 
 /// How far row number `a` lies behind `b`; numbers wrap.
-fn ahead(a: u32, b: u32) -> i32 {
+pub(super) fn ahead(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
 
@@ -135,10 +157,12 @@ impl Key {
         Key {
             rows: KeyRows::default(),
             attempts: VecDeque::new(),
+            groups: None,
             next: 0,
             matches: 0,
             matched_to: 0,
             begun: false,
+            leads: Box::default(),
             done: false,
             timer: i64::MAX,
             hold: i64::MAX,
@@ -150,12 +174,23 @@ impl Key {
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         let threads: usize = self.attempts.iter().map(|a| a.threads.capacity() * size_of::<Thread>()).sum();
-        size_of::<Key>() + self.rows.places.capacity() * 4 + self.attempts.capacity() * size_of::<Attempt>() + threads
+        let groups = self.groups.as_ref().map_or(0, |g| g.memory());
+        let numbers = self.leads.len() * 8 + self.rows.places.capacity() * 4;
+        size_of::<Key>() + numbers + self.attempts.capacity() * size_of::<Attempt>() + threads + groups
     }
 
     /// Whether nothing is held but what must be kept for good.
     pub fn is_quiet(&self) -> bool {
-        self.rows.places.is_empty() && self.attempts.is_empty()
+        self.rows.places.is_empty() && self.attempts.is_empty() && self.groups.is_none()
+    }
+
+    /// Counts a match.
+    pub fn matched(&mut self, found: Found) {
+        self.matches += 1;
+        let behind = found.last.wrapping_add(1);
+        if !found.empty && ahead(behind, self.matched_to) > 0 {
+            self.matched_to = behind;
+        }
     }
 }
 
@@ -178,7 +213,7 @@ impl Machine {
     }
 
     /// The row up to which rows can be looked at: those behind need rows that have not come.
-    fn limit(&self, key: &Key, horizon: Horizon) -> u32 {
+    pub(super) fn limit(&self, key: &Key, horizon: Horizon) -> u32 {
         let end = key.rows.end();
         if horizon.ended { end } else { end.wrapping_sub(self.lookahead) }
     }
@@ -208,11 +243,13 @@ impl Machine {
                 if ahead(limit, key.next) <= 0 {
                     return Ok(());
                 }
-                if let Some(attempt) = self.begin(key) {
+                if let Some(attempt) = self.begin(key)? {
                     key.attempts.push_front(attempt);
                     break;
                 }
-                self.unmatched(key, key.next, out);
+                let number = key.next;
+                self.unmatched(key, number, out);
+                self.leave(key, number)?;
                 key.begun = true;
                 key.next = key.next.wrapping_add(1);
             }
@@ -220,86 +257,129 @@ impl Machine {
     }
 
     fn advance_side_by_side(&mut self, key: &mut Key, horizon: Horizon, out: &mut Emitter) -> Result<(), OperatorError> {
-        for _ in 0..key.attempts.len() {
-            let mut attempt = key.attempts.pop_front().expect("as many as were counted");
-            if self.run(key, &mut attempt, horizon)? {
-                self.conclude(key, attempt, out)?;
-            } else {
-                key.attempts.push_back(attempt);
-            }
-        }
-        let limit = self.limit(key, horizon);
-        while ahead(limit, key.next) > 0 {
-            if let Some(mut attempt) = self.begin(key) {
+        if key.groups.is_some() {
+            self.advance_groups(key, horizon, out)?;
+        } else {
+            for _ in 0..key.attempts.len() {
+                let mut attempt = key.attempts.pop_front().expect("as many as were counted");
                 if self.run(key, &mut attempt, horizon)? {
                     self.conclude(key, attempt, out)?;
                 } else {
                     key.attempts.push_back(attempt);
                 }
             }
+        }
+        let limit = self.limit(key, horizon);
+        while ahead(limit, key.next) > 0 {
+            if let Some(mut attempt) = self.begin(key)? {
+                if self.run(key, &mut attempt, horizon)? {
+                    self.conclude(key, attempt, out)?;
+                } else {
+                    key.attempts.push_back(attempt);
+                }
+            }
+            let number = key.next;
+            self.leave(key, number)?;
             key.begun = true;
             key.next = key.next.wrapping_add(1);
         }
-        while key.attempts.len() > self.bounds.partial_matches_max {
-            let mut attempt = key.attempts.pop_front().expect("more than the bound");
-            self.give_up(&mut attempt)?;
-            self.conclude(key, attempt, out)?;
+        while key.waiting() > self.bounds.partial_matches_max {
+            self.shed(key, out)?;
         }
+        self.gather_if_many(key);
         Ok(())
     }
 
     /// An attempt at row `key.next`, unless none can succeed there.
-    fn begin(&mut self, key: &Key) -> Option<Attempt> {
-        self.attempt(key, key.next, !key.begun)
+    fn begin(&mut self, key: &mut Key) -> Result<Option<Attempt>, OperatorError> {
+        let leads = if self.automaton.leads.is_empty() { 0 } else { self.fulfilled(key)? };
+        Ok(self.attempt(key, key.next, !key.begun, leads))
     }
 
-    /// An attempt at row `number`, which is the partition's first if `first`, unless none can succeed there.
-    fn attempt(&mut self, key: &Key, number: u32, first: bool) -> Option<Attempt> {
+    /// An attempt at row `number`, which is the partition's first if `first`, behind the absences `leads` (bits), unless none
+    /// can succeed there.
+    fn attempt(&mut self, key: &Key, number: u32, first: bool, leads: u8) -> Option<Attempt> {
         let place = key.rows.place(number).expect("a row to be tried is held") as usize;
         let start = if first { self.automaton.start_first } else { self.automaton.start };
-        let state = &self.automaton.states[start as usize];
-        if self.rows.masks[place] & state.wanted == 0 && !state.accepts {
+        let mask = self.rows.masks[place];
+        let open = |state: &State| state.lead.is_none_or(|lead| leads & (1 << lead) != 0);
+        let states = &self.automaton.states;
+        let begins = |state: &State| open(state) && (mask & state.wanted != 0 || state.accepts);
+        if !self.automaton.pieces(start).any(|piece| begins(&states[piece as usize])) {
             return None;
         }
         let mut threads = self.spare.pop().unwrap_or_default();
-        if state.is_live() {
-            threads.push(Thread { state: start, link: NONE });
+        let mut accepts = false;
+        for piece in self.automaton.pieces(start) {
+            let state = &states[piece as usize];
+            if open(state) {
+                accepts |= state.accepts;
+                if state.is_live() {
+                    threads.push(Thread { state: piece, link: NONE, due: NEVER });
+                }
+            }
         }
-        let found = state.accepts.then_some(Found { link: NONE, last: number, empty: true });
-        Some(Attempt { start: number, start_ms: self.rows.times[place], first, at: number, threads, found })
+        let found = accepts.then_some(Found { link: NONE, last: number, empty: true });
+        Some(Attempt { start: number, start_ms: self.rows.times[place], first, leads, at: number, threads, found })
     }
 
-    /// Takes up an attempt again that was undecided when a snapshot was taken: the same rows lead to the
-    /// same partial matches.
+    /// Looks at the last row of `key` again, which was there when a snapshot was taken: the same rows lead to the same
+    /// partial matches. If an attempt began at it that was undecided, `begins` says whether the row was the partition's first,
+    /// and which absences the attempt began behind.
     ///
     /// # Errors
     /// As [`Machine::advance`].
-    pub fn resume(&mut self, key: &mut Key, number: u32, first: bool) -> Result<(), OperatorError> {
-        if let Some(mut attempt) = self.attempt(key, number, first) {
-            // If it is decided after all, the next row or the next watermark will put it out.
+    pub fn resume(&mut self, key: &mut Key, begins: Option<(bool, u8)>) -> Result<(), OperatorError> {
+        if key.groups.is_some() {
+            self.resume_groups(key)?;
+        }
+        // If an attempt is decided after all, the next row or the next watermark will put it out.
+        for _ in 0..key.attempts.len() {
+            let mut attempt = key.attempts.pop_front().expect("as many as were counted");
             let _: bool = self.run(key, &mut attempt, Horizon::OPEN)?;
             key.attempts.push_back(attempt);
         }
+        if let Some((first, leads)) = begins
+            && let Some(mut attempt) = self.attempt(key, key.rows.end().wrapping_sub(1), first, leads)
+        {
+            let _: bool = self.run(key, &mut attempt, Horizon::OPEN)?;
+            key.attempts.push_back(attempt);
+        }
+        self.gather_if_many(key);
         Ok(())
     }
 
     /// Lets an attempt look at rows; true when it is decided, or was given up at the bound.
-    fn run(&mut self, key: &Key, attempt: &mut Attempt, horizon: Horizon) -> Result<bool, OperatorError> {
+    pub(super) fn run(&mut self, key: &Key, attempt: &mut Attempt, horizon: Horizon) -> Result<bool, OperatorError> {
         let limit = self.limit(key, horizon);
         let (within, start_ms) = (self.within_ms, attempt.start_ms);
         let too_late = |time: i64| within.is_some_and(|w| time.saturating_sub(start_ms) >= w);
+        // What is due later comes too late.
+        let due_max = within.map_or(NEVER, |w| start_ms.saturating_add(w)) - 1;
         let mut at = attempt.at;
         let mut threads = std::mem::take(&mut attempt.threads);
         let mut found = attempt.found;
         let mut decided = true;
         while !threads.is_empty() {
-            let Some(place) = key.rows.place(at) else {
+            let place = key.rows.place(at);
+            if self.automaton.timed {
+                let now = match place {
+                    Some(place) => self.rows.times[place as usize],
+                    None if horizon.ended => NEVER,
+                    None => horizon.not_before,
+                };
+                threads = self.pass_time(threads, &mut found, now.min(due_max));
+                if threads.is_empty() {
+                    break;
+                }
+            }
+            let Some(place) = place else {
                 if horizon.ended {
-                    let best = threads.iter().find(|t| self.automaton.states[t.state as usize].accepts_at_end);
-                    if let Some(best) = best {
-                        let link = best.link;
+                    let best = threads.iter().find(|t| self.automaton.states[t.state as usize].accepts_at_end).copied();
+                    if let Some(Thread { link, .. }) = best {
                         self.chains.hold(link);
-                        self.replace(&mut found, Found { link, last: at.wrapping_sub(1), empty: false });
+                        let last = self.last_row(link, at);
+                        self.replace(&mut found, Found { link, last, empty: false });
                     }
                     self.clear(&mut threads);
                     break;
@@ -337,7 +417,7 @@ impl Machine {
     }
 
     /// Moves threads over one row.
-    fn step(
+    pub(super) fn step(
         &mut self,
         key: &Key,
         mut threads: Vec<Thread>,
@@ -347,67 +427,120 @@ impl Machine {
     ) -> Result<Vec<Thread>, OperatorError> {
         let mut after = self.spare.pop().unwrap_or_default();
         self.steps += 1;
-        let step = self.steps;
+        let mut kin = std::mem::take(&mut self.kin);
         'threads: for thread in &threads {
             let mut fits = false;
+            if self.automaton.joint {
+                self.meet(&mut kin, thread, &mut after);
+            }
+            if self.automaton.states[thread.state as usize].kills & self.rows.masks[place as usize] != 0
+                && self.is_ended(key, *thread, number, place)?
+            {
+                continue;
+            }
             for index in 0..self.automaton.states[thread.state as usize].items.len() {
                 let item = self.automaton.states[thread.state as usize].items[index];
                 if self.rows.masks[place as usize] & (1 << item.symbol) == 0 {
                     continue;
                 }
-                let Some(link) = self.fit(key, item, number, place, thread.link)? else { continue };
+                let Some(link) = self.fit(key, item, number, place, *thread)? else { continue };
                 fits = true;
-                let target = item.target as usize;
-                let repeats = if self.pure[target] {
-                    std::mem::replace(&mut self.seen[target], step) == step
-                } else {
-                    let alike = |t: &Thread| t.state == item.target && self.chains.alike(t.link, link);
-                    self.registers_decide && after.iter().take(Self::COMPARED).any(alike)
-                };
-                if repeats {
-                    // A preferred thread has the same future.
-                    self.chains.release(link);
-                    continue;
-                }
-                let accepts = self.automaton.states[target].accepts;
-                if accepts {
-                    self.chains.hold(link);
-                    self.replace(found, Found { link, last: number, empty: false });
-                }
-                if self.automaton.states[target].is_live() {
-                    after.push(Thread { state: item.target, link });
-                } else {
-                    self.chains.release(link);
-                }
-                if accepts {
+                kin.moved = true;
+                let time = self.rows.times[place as usize];
+                if self.enter(item.target, Found { link, last: number, empty: false }, time, &mut after, found) {
                     // All that follows is less preferred than ending here.
                     break 'threads;
                 }
             }
-            let state = thread.state as usize;
-            let begun = thread.state != self.automaton.start && thread.state != self.automaton.start_first;
-            let passes = self.automaton.relaxed && begun && !fits;
-            if passes && !(self.pure[state] && std::mem::replace(&mut self.seen[state], step) == step) {
+            let state = &self.automaton.states[thread.state as usize];
+            let passes = !fits && !state.begins && (self.automaton.relaxed || state.wait.is_some());
+            if passes && state.shares {
+                kin.waiting.push(*thread);
+            } else if passes && !self.came_before(*thread) {
                 self.chains.hold(thread.link);
                 after.push(*thread);
             }
         }
+        self.part(&mut kin, &mut after);
+        self.kin = kin;
         self.clear(&mut threads);
         self.spare.push(threads);
         Ok(after)
     }
 
-    /// The link with row `number` taken by `item` behind `link`, if its condition holds.
-    fn fit(&mut self, key: &Key, item: Item, number: u32, place: u32, link: u32) -> Result<Option<u32>, OperatorError> {
-        let bit = 1u64 << item.symbol;
+    /// Whether a thread that waits for a row is in a state in which a preferred thread of this step has the same future.
+    #[inline]
+    pub(super) fn came_before(&mut self, thread: Thread) -> bool {
+        let state = thread.state as usize;
+        let decided = thread.due == NEVER && self.pure[state] && !self.automaton.states[state].shares;
+        decided && std::mem::replace(&mut self.seen[state], self.steps) == self.steps
+    }
+
+    /// Lets the thread that has taken what `came` says, and whose hold of the link is given away, go on from the place that
+    /// begins with state `target`, where it is at `time`, ms. True: the match may end there.
+    #[inline]
+    pub(super) fn enter(&mut self, target: u32, came: Found, time: i64, after: &mut Vec<Thread>, found: &mut Option<Found>) -> bool {
+        let link = came.link;
+        let mut number = target;
+        loop {
+            let state = &self.automaton.states[number as usize];
+            let (accepts, live, then, shares) = (state.accepts, state.is_live(), state.then, state.shares);
+            let due = state.wait.map_or(NEVER, |w| time.saturating_add(w.for_ms));
+            let thread = Thread { state: number, link, due };
+            // A preferred thread may have the same future, but not if it depends on that of others.
+            let repeats = if shares {
+                false
+            } else if due == NEVER && self.pure[number as usize] {
+                self.came_before(thread)
+            } else {
+                let pure = self.pure[number as usize];
+                let alike = |t: &Thread| t.state == number && t.due == due && (pure || self.chains.alike(t.link, link));
+                (pure || self.registers_decide) && after.iter().take(Self::COMPARED).any(alike)
+            };
+            if !repeats && accepts {
+                self.chains.hold(link);
+                self.replace(found, came);
+            }
+            if !repeats && live {
+                self.chains.hold(link);
+                after.push(thread);
+            }
+            match then {
+                Some(next) => number = next,
+                None => {
+                    self.chains.release(link);
+                    return accepts && !repeats;
+                }
+            }
+        }
+    }
+
+    /// The link with row `number` taken by `item` behind that of `thread`, if its condition holds.
+    fn fit(&mut self, key: &Key, item: Item, number: u32, place: u32, thread: Thread) -> Result<Option<u32>, OperatorError> {
+        let link = thread.link;
         let taken = Taken { row: number, symbol: item.symbol, excluded: item.excluded };
-        let condition = &self.conditions[item.symbol as usize];
+        if !self.holds(key, taken, place, thread)? {
+            return Ok(None);
+        }
+        if self.transparent & (1u64 << item.symbol) != 0 {
+            self.chains.hold(link);
+            return Ok(Some(link));
+        }
+        Ok(Some(self.chains.add(link, taken, &self.words)))
+    }
+
+    /// Whether the condition of a row's symbol holds behind what `thread` took, where its mask says that it may; leaves the
+    /// registers behind it in `words`.
+    pub(super) fn holds(&mut self, key: &Key, taken: Taken, place: u32, thread: Thread) -> Result<bool, OperatorError> {
+        let link = thread.link;
+        let bit = 1u64 << taken.symbol;
+        let condition = &self.conditions[taken.symbol as usize];
         if condition.near && !condition.conjuncts.is_empty() && self.rows.known[place as usize] & bit == 0 {
             let holds = condition.holds(&self.candidate(key, taken, link, &[]))?;
             self.rows.known[place as usize] |= bit;
             if !holds {
                 self.rows.masks[place as usize] &= !bit;
-                return Ok(None);
+                return Ok(false);
             }
         }
         if self.registers.stride > 0 {
@@ -417,17 +550,16 @@ impl Machine {
                 self.words.clear();
                 self.words.extend_from_slice(self.chains.registers(link));
             }
-            self.registers.take(&mut self.words, taken, &key.rows, &self.rows)?;
+            // Where nothing looks back any more, the registers are not looked at either; groups have none.
+            if !self.pure[thread.state as usize] {
+                self.registers.take(&mut self.words, taken, &key.rows, &self.rows)?;
+            }
         }
-        let condition = &self.conditions[item.symbol as usize];
-        if !condition.near && !condition.holds(&self.candidate(key, taken, link, &self.words))? {
-            return Ok(None);
+        let condition = &self.conditions[taken.symbol as usize];
+        if condition.near {
+            return Ok(true);
         }
-        if self.transparent & bit != 0 {
-            self.chains.hold(link);
-            return Ok(Some(link));
-        }
-        Ok(Some(self.chains.add(link, taken, &self.words)))
+        condition.holds(&self.candidate(key, taken, link, &self.words))
     }
 
     fn candidate<'a>(&'a self, key: &'a Key, taken: Taken, link: u32, words: &'a [u64]) -> Candidate<'a> {
@@ -444,38 +576,46 @@ impl Machine {
         }
     }
 
-    fn replace(&mut self, found: &mut Option<Found>, better: Found) {
+    pub(super) fn replace(&mut self, found: &mut Option<Found>, better: Found) {
         if let Some(old) = found.replace(better) {
             self.chains.release(old.link);
         }
     }
 
-    fn clear(&mut self, threads: &mut Vec<Thread>) {
+    pub(super) fn clear(&mut self, threads: &mut Vec<Thread>) {
         threads.drain(..).for_each(|t| self.chains.release(t.link));
     }
 
     /// Ends an attempt at the bound.
-    fn give_up(&mut self, attempt: &mut Attempt) -> Result<(), OperatorError> {
-        if self.bounds.at_bound == AtBound::Fail {
-            let state = attempt.threads.first().map(|t| &self.automaton.states[t.state as usize]);
-            // A symbol that leads back to where it was is the one that repeats.
-            let repeats = |item: &&Item| self.automaton.states[item.target as usize].wanted & (1 << item.symbol) != 0;
-            let item = state.and_then(|s| s.items.iter().find(repeats).or(s.items.first()));
-            let symbol = item.map_or("?", |i| &*self.names[i.symbol as usize]);
-            return Err(OperatorError::new(format!(
-                "a partition of PATTERN ({}) has more than {} partial matches, or rows held for them: '{symbol}' can go on without end; add WITHIN, bound its quantifier, make its DEFINE stricter, or raise 'pattern.partial-matches.max'",
-                self.text, self.bounds.partial_matches_max
-            )));
-        }
-        self.dropped += 1;
+    pub(super) fn give_up(&mut self, attempt: &mut Attempt) -> Result<(), OperatorError> {
+        self.at_bound(&attempt.threads, 1)?;
         let mut threads = std::mem::take(&mut attempt.threads);
         self.clear(&mut threads);
         attempt.threads = threads;
         Ok(())
     }
 
+    /// Counts `attempts` attempts with these threads that are given up at the bound, if they may be.
+    pub(super) fn at_bound(&mut self, threads: &[Thread], attempts: u64) -> Result<(), OperatorError> {
+        if self.bounds.at_bound == AtBound::Fail {
+            let state = threads.first().map(|t| &self.automaton.states[t.state as usize]);
+            // A symbol that leads back to where it was is the one that repeats.
+            let repeats = |item: &&Item| self.automaton.states[item.target as usize].wanted & (1 << item.symbol) != 0;
+            let item = state.and_then(|s| s.items.iter().find(repeats).or(s.items.first())).map(|i| usize::from(i.symbol));
+            // What only waits for time is named by what must not come.
+            let absent = || state.filter(|s| s.kills != 0).map(|s| s.kills.trailing_zeros() as usize);
+            let symbol = item.or_else(absent).map_or("?", |s| &*self.names[s]);
+            return Err(OperatorError::new(format!(
+                "a partition of PATTERN ({}) has more than {} partial matches, or rows held for them: '{symbol}' can go on without end; add WITHIN, bound its quantifier, make its DEFINE stricter, or raise 'pattern.partial-matches.max'",
+                self.text, self.bounds.partial_matches_max
+            )));
+        }
+        self.dropped += attempts;
+        Ok(())
+    }
+
     /// Puts out what a decided attempt found, and says where the next may begin.
-    fn conclude(&mut self, key: &mut Key, attempt: Attempt, out: &mut Emitter) -> Result<(), OperatorError> {
+    pub(super) fn conclude(&mut self, key: &mut Key, attempt: Attempt, out: &mut Emitter) -> Result<(), OperatorError> {
         let Attempt { start, threads, found, .. } = attempt;
         self.spare.push(threads);
         key.begun = true;
@@ -483,18 +623,21 @@ impl Machine {
         let Some(found) = found else {
             if !self.independent {
                 self.unmatched(key, start, out);
+                self.leave(key, start)?;
                 key.next = behind;
             }
             return Ok(());
         };
-        key.matches += 1;
-        out.matched(&key.rows, &self.rows, &self.chains, start, found, key.matches)?;
+        key.matched(found);
+        out.matched(&key.rows, &self.rows, self.chains.backwards(found.link), start, found, key.matches)?;
         let next = if found.empty { behind } else { self.next_start(start, found)? };
         self.chains.release(found.link);
-        if !found.empty && ahead(found.last.wrapping_add(1), key.matched_to) > 0 {
-            key.matched_to = found.last.wrapping_add(1);
-        }
         if !self.independent {
+            if found.empty || self.skip == AfterMatchSkip::ToNextRow {
+                self.leave(key, start)?;
+            } else {
+                self.restart(key, found.last);
+            }
             key.next = next;
         }
         key.done = !self.every;
@@ -538,7 +681,7 @@ impl Machine {
 
     /// Lets go of rows that nothing will look at again.
     fn trim(&mut self, key: &mut Key) {
-        let first = key.attempts.front().map_or(key.next, |a| a.start);
+        let first = key.oldest().map_or(key.next, |(start, _)| start);
         // Where the search goes on may lie behind all rows that are there.
         let first = if ahead(first, key.rows.end()) > 0 { key.rows.end() } else { first };
         let keep = first.wrapping_sub(self.history);
@@ -553,12 +696,19 @@ impl Machine {
         }
     }
 
-    /// When the oldest attempt of `key` is over if no row comes.
-    pub fn deadline(&self, key: &Key) -> i64 {
-        match (self.within_ms, key.attempts.front()) {
-            (Some(within), Some(oldest)) => oldest.start_ms.saturating_add(within),
-            _ => i64::MAX,
+    /// When something happens in `key` if no row comes, later than at `after` (ms): the oldest attempt is over, or a partial
+    /// match goes on. [`NEVER`] if nothing does.
+    pub fn deadline(&self, key: &Key, after: i64) -> i64 {
+        let over = match (self.within_ms, key.oldest()) {
+            (Some(within), Some((_, start_ms))) => start_ms.saturating_add(within),
+            _ => NEVER,
+        };
+        let least = if over > after { over } else { NEVER };
+        if !self.automaton.timed {
+            return least;
         }
+        let due = key.attempts.iter().flat_map(|a| &a.threads).map(|t| t.due).filter(|due| *due > after);
+        due.fold(least, i64::min)
     }
 
     /// The least event time of a row that `key` may still put out because of rows that are there;
@@ -569,10 +719,10 @@ impl Machine {
         let mut least = if self.independent || key.attempts.is_empty() { time(key.next) } else { i64::MAX };
         for attempt in &key.attempts {
             // A row that waits for the next ones may be the match's last, and so may the row before if
-            // the match stands when the input ends there.
+            // the match stands when the input ends there, or when no row comes that must not.
             least = least.min(time(attempt.at));
-            if attempt.threads.iter().any(|t| self.automaton.states[t.state as usize].accepts_at_end) {
-                least = least.min(time(attempt.at.wrapping_sub(1)));
+            for thread in attempt.threads.iter().filter(|t| self.automaton.states[t.state as usize].ends_unaided) {
+                least = least.min(time(self.last_row(thread.link, attempt.at)));
             }
             let at = match attempt.found {
                 _ if all_rows => attempt.start_ms,
@@ -582,11 +732,12 @@ impl Machine {
             };
             least = least.min(at);
         }
-        least
+        key.groups.as_ref().map_or(least, |groups| least.min(self.groups_hold_back(groups, &time, all_rows)))
     }
 
     /// Partial matches of `key`.
     pub fn partial_matches(key: &Key) -> usize {
-        key.attempts.iter().map(|a| a.threads.len()).sum()
+        let together = key.groups.as_ref().map_or(0, |g| g.partial_matches());
+        key.attempts.iter().map(|a| a.threads.len()).sum::<usize>() + together
     }
 }

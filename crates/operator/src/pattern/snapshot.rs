@@ -2,7 +2,8 @@
 //!
 //! Partial matches themselves are not saved. The rows from an attempt's beginning on lead to the same
 //! partial matches when they are looked at again, so the checkpoint does not depend on how a pattern is
-//! compiled.
+//! compiled. So are the times at which partial matches go on without a row. Only the absences that matches begin with
+//! look further back than an attempt: what is known of them is saved with the keys.
 
 use std::sync::Arc;
 
@@ -21,6 +22,10 @@ const NOTHING: i8 = 0;
 const BEGIN: i8 = 1;
 /// An attempt began at it, and it is the first of its partition.
 const BEGIN_FIRST: i8 = 2;
+/// Bits of a role; above stand those of the absences that the attempt began behind.
+const ROLE_BITS: u32 = 2;
+/// Nothing is known of an absence: no row of the key was tried.
+const UNKNOWN: i64 = i64::MIN;
 
 impl PatternMatch {
     pub(super) fn save(&mut self) -> Result<Vec<StateTable>, OperatorError> {
@@ -46,6 +51,9 @@ impl PatternMatch {
         columns.push(ints(&|k| i64::from(k.matched_to.wrapping_sub(k.rows.base))));
         columns.push(flags(&|k| k.begun));
         columns.push(flags(&|k| k.done));
+        for lead in 0..self.built.machine.automaton.leads.len() {
+            columns.push(ints(&|k| k.leads.get(lead).copied().unwrap_or(UNKNOWN)));
+        }
         tables.push(StateTable::keyed("keys", slots.iter().map(|s| self.table.hash(*s)).collect(), columns)?);
 
         let rows = &self.built.machine.rows;
@@ -56,9 +64,10 @@ impl PatternMatch {
             of.resize(first + key.rows.places.len(), *slot);
             places.extend(key.rows.places.iter().copied());
             roles.resize(places.len(), NOTHING);
-            for attempt in &key.attempts {
+            for attempt in key.undecided() {
                 let at = first + attempt.start.wrapping_sub(key.rows.base) as usize;
-                roles[at] = if attempt.first { BEGIN_FIRST } else { BEGIN };
+                let begin = if attempt.first { BEGIN_FIRST } else { BEGIN };
+                roles[at] = begin | (attempt.leads << ROLE_BITS) as i8;
             }
         }
         if places.is_empty() {
@@ -114,9 +123,11 @@ impl PatternMatch {
     fn load_keys(&mut self, columns: &[ArrayRef], rows: usize) -> Result<(), OperatorError> {
         let (keys, rest) = columns.split_at(self.spec.keys.len());
         let slots = self.intern(keys, rows)?;
-        let [matches, next, matched_to, begun, done] = rest else {
-            return Err(OperatorError::new("the checkpoint's state table 'keys' of a pattern has another form than this version writes"));
-        };
+        let form = || OperatorError::new("the checkpoint's state table 'keys' of a pattern has another form than this version writes");
+        let [matches, next, matched_to, begun, done, leads @ ..] = rest else { return Err(form()) };
+        if leads.len() != self.built.machine.automaton.leads.len() {
+            return Err(form());
+        }
         let int = |column: &ArrayRef, row: usize| column.as_primitive::<Int64Type>().value(row);
         for (row, slot) in slots.iter().enumerate() {
             let key = &mut self.keys[*slot as usize];
@@ -126,6 +137,9 @@ impl PatternMatch {
             key.matched_to = int(matched_to, row) as u32;
             key.begun = begun.as_boolean().value(row);
             key.done = done.as_boolean().value(row);
+            if leads.iter().all(|lead| int(lead, row) != UNKNOWN) {
+                key.leads = leads.iter().map(|lead| int(lead, row)).collect();
+            }
         }
         Ok(())
     }
@@ -140,17 +154,13 @@ impl PatternMatch {
         let mut places = Vec::new();
         let cells: Vec<Cells> = kept.iter().map(Cells::new).collect();
         self.built.machine.rows.add(times.as_primitive::<Int64Type>().values(), &masks, &cells, &mut places)?;
-        let mut starts = Vec::new();
+        let roles = roles.as_primitive::<Int8Type>();
         for (row, slot) in slots.iter().enumerate() {
             let key = &mut self.keys[*slot as usize];
-            let role = roles.as_primitive::<Int8Type>().value(row);
-            if role != NOTHING {
-                starts.push((*slot, key.rows.end(), role == BEGIN_FIRST));
-            }
             key.rows.places.push_back(places[row]);
-        }
-        for (slot, number, first) in starts {
-            self.built.machine.resume(&mut self.keys[slot as usize], number, first)?;
+            let role = roles.value(row);
+            let first = role & ((1 << ROLE_BITS) - 1) == BEGIN_FIRST;
+            self.built.machine.resume(key, (role != NOTHING).then_some((first, (role >> ROLE_BITS) as u8)))?;
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! Patterns on random rows against the reference matcher, and cases by hand.
 
+mod groups;
+mod relaxed;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +17,8 @@ use datafusion_physical_expr::expressions::{BinaryExpr, Column as Bound, lit};
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
 use tidemill_plan::pattern::{AfterMatchSkip, AtBound, Bounds, Contiguity, End, Pattern, RowsPerMatch};
 
-use super::reference::{Row, Search, Stop, Test};
+use super::reference::expand::Expansion;
+use super::reference::{Match, Row, Search, Stop, Test};
 use super::{MatchNavigation, MatchNavigationKind, MatchSymbol, PatternMatch, PatternMatchSpec};
 use crate::aggregate::AggregateCall;
 use crate::map::Expr;
@@ -46,7 +50,8 @@ const ID: usize = 0;
 const KEY: usize = 1;
 const TIME: usize = 2;
 const VALUE: usize = 3;
-const WIDTH: usize = 4;
+const INPUT: usize = 4;
+const WIDTH: usize = 5;
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
@@ -54,6 +59,7 @@ fn schema() -> SchemaRef {
         Field::new("k", DataType::Int64, true),
         Field::new("t", DataType::Timestamp(TimeUnit::Millisecond, None), false),
         Field::new("v", DataType::Int64, true),
+        Field::new("i", DataType::Int64, false),
     ]))
 }
 
@@ -98,6 +104,10 @@ struct Case {
     rows: RowsPerMatch,
     /// Which of the outputs are wanted; fewer leave more for the machine to pass over.
     outputs: Vec<Wanted>,
+    contiguity: Contiguity,
+    every: bool,
+    /// Which input the rows of each symbol come from, if there are two.
+    inputs: Option<Vec<usize>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,7 +157,7 @@ impl Case {
                 }
                 Test::BelowMax(s) => looking.push(binary(navigation(aggregate("max", Some(vec![s]), true)), Op::Gt, v())),
             }
-            symbols.push(MatchSymbol { name: NAMES[i].into(), input: 0, simple, looking });
+            symbols.push(MatchSymbol { name: NAMES[i].into(), input: self.inputs.as_ref().map_or(0, |inputs| inputs[i]), simple, looking });
         }
         let running = self.running();
         let mut output = vec![column(KEY)];
@@ -185,11 +195,11 @@ impl Case {
             in_order: false,
             keys: vec![column(KEY)],
             key_types: vec![DataType::Int64],
-            input_column: None,
+            input_column: self.inputs.as_ref().map(|_| INPUT),
             symbols,
             pattern: self.pattern.clone(),
-            contiguity: Contiguity::Strict,
-            every: true,
+            contiguity: self.contiguity,
+            every: self.every,
             skip: self.skip.clone(),
             within_ms: self.within,
             rows: self.rows,
@@ -197,6 +207,23 @@ impl Case {
             output,
             bounds: Bounds { partial_matches_max: 2_000, at_bound: AtBound::Fail },
         }
+    }
+
+    /// Whether it is one that SQL can write.
+    fn is_sql(&self) -> bool {
+        let names = self.pattern.to_sql(&|s| NAMES[s].to_string());
+        self.contiguity == Contiguity::Strict && self.every && self.inputs.is_none() && !names.contains("not ")
+    }
+
+    /// The matches in a partition.
+    fn matches(&self, rows: &[Row]) -> Result<Vec<(usize, Match)>, Stop> {
+        let (tests, pattern, skip) = (&self.tests, &self.pattern, &self.skip);
+        let search = Search { rows, tests, pattern, within: self.within, skip, steps: Cell::new(0) };
+        if self.is_sql() {
+            return search.matches();
+        }
+        let relaxed = self.contiguity == Contiguity::Relaxed;
+        Expansion { search, relaxed, every: self.every, inputs: self.inputs.as_deref() }.matches()
     }
 
     /// The rows that the reference finds, as text, sorted.
@@ -209,9 +236,7 @@ impl Case {
         for (key, rows) in &mut partitions {
             rows.sort_by_key(|r| r.time);
             let rows: &[Row] = rows;
-            let (tests, pattern, skip) = (&self.tests, &self.pattern, &self.skip);
-            let search = Search { rows, tests, pattern, within: self.within, skip, steps: Cell::new(0) };
-            let matches = search.matches()?;
+            let matches = self.matches(rows)?;
             let text = |v: Option<i64>| v.map_or("null".to_string(), |v| v.to_string());
             let line = |number: usize, taken: &[(usize, usize, bool)], upto: usize, current: usize| {
                 let running = self.running();
@@ -373,6 +398,9 @@ impl Random {
             skip,
             rows,
             outputs,
+            contiguity: Contiguity::Strict,
+            every: true,
+            inputs: None,
         }
     }
 
@@ -399,6 +427,7 @@ fn block(rows: &[Row]) -> Block {
         Arc::new(rows.iter().map(|r| r.key).collect::<Int64Array>()),
         Arc::new(TimestampMillisecondArray::from(rows.iter().map(|r| r.time).collect::<Vec<_>>())),
         Arc::new(rows.iter().map(|r| r.value).collect::<Int64Array>()),
+        Arc::new(rows.iter().map(|r| r.input() as i64).collect::<Int64Array>()),
     ];
     Block::inserts(RecordBatch::try_new(schema(), columns).unwrap(), 0)
 }
@@ -456,7 +485,9 @@ impl Run {
             tables.push(table.of_shard(1, 2)?);
             tables.push(table.of_shard(0, 2)?);
         }
+        let attempts_min = self.operator.built.machine.grouping.attempts_min;
         self.operator = PatternMatch::new(self.spec.clone())?;
+        self.operator.built.machine.grouping.attempts_min = attempts_min;
         self.operator.restore(tables)
     }
 }
@@ -467,6 +498,8 @@ fn found(case: &Case, rows: &[Row], size: usize, restart_at: Option<usize>) -> R
     // Taken when they come, or when the watermark has passed them: it makes no difference.
     spec.in_order = size != 3 && rows.is_sorted_by_key(|r| r.time);
     let mut run = Run::new(spec)?;
+    // Moved together from so many on.
+    run.operator.built.machine.grouping.attempts_min = size;
     run.what = format!("blocks of {size}, restart {restart_at:?}, {case:#?}\n{rows:#?}");
     run.times = vec![0; rows.len()];
     rows.iter().for_each(|r| run.times[r.id as usize] = r.time);
@@ -536,7 +569,17 @@ fn many(inner: Pattern, min: u32, max: Option<u32>, greedy: bool) -> Pattern {
 }
 
 fn one(pattern: Pattern, tests: &[Test], within: Option<i64>, outputs: &[Wanted]) -> Case {
-    Case { tests: tests.to_vec(), pattern, within, skip: AfterMatchSkip::PastLastRow, rows: RowsPerMatch::One, outputs: outputs.to_vec() }
+    Case {
+        tests: tests.to_vec(),
+        pattern,
+        within,
+        skip: AfterMatchSkip::PastLastRow,
+        rows: RowsPerMatch::One,
+        outputs: outputs.to_vec(),
+        contiguity: Contiguity::Strict,
+        every: true,
+        inputs: None,
+    }
 }
 
 /// Rows of one key, (time, value); ids count from 0.
@@ -613,7 +656,8 @@ fn a_pattern_without_end_is_refused_by_name() {
     spec.bounds.at_bound = AtBound::DropOldest;
     let mut run = Run::new(spec).unwrap();
     run.feed(&rows(&all), 100).unwrap();
-    assert_eq!((run.operator.dropped(), run.operator.stats().entries), (1, 0));
+    let stats = run.operator.stats();
+    assert_eq!((stats.dropped_matches, stats.partial_matches, stats.entries), (1, 0, 0));
 }
 
 #[test]

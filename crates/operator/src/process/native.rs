@@ -513,6 +513,7 @@ impl Operator for ProcessNative {
                 as u64,
             late_rows: held.map_or(0, Held::late_rows),
             calls: asks.map(Asks::stats).unwrap_or_default(),
+            ..OperatorStats::default()
         }
     }
 }

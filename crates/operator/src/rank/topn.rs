@@ -29,6 +29,8 @@ pub struct TopN {
     /// Scratch: rows whose ranks shift.
     shifted: Vec<u32>,
     arrival_ns: u64,
+    /// Rows to be taken back that are not there.
+    unknown: u64,
 }
 
 /// What is to be emitted: rows by number.
@@ -79,6 +81,7 @@ impl TopN {
             touched: Touched::default(),
             shifted: Vec::new(),
             arrival_ns: 0,
+            unknown: 0,
             spec,
         })
     }
@@ -155,8 +158,10 @@ impl TopN {
                 let position = self.board.list(slot).position(place, end);
                 self.shifts(slot, position, false);
                 self.board.remove(slot, place);
+            } else {
+                // It may never have been seen, where an operator upstream forgets.
+                self.unknown += 1;
             }
-            // A row to be taken back may never have been seen, where an operator upstream forgets.
             if self.board.list(slot).is_empty() {
                 self.emptied.push(slot);
             }
@@ -180,6 +185,8 @@ impl TopN {
                 }
             } else if let Some(place) = self.board.find(offer, n) {
                 self.board.remove(slot, place);
+            } else {
+                self.unknown += 1;
             }
         }
         let mut touched = std::mem::take(&mut self.touched);
@@ -314,6 +321,6 @@ impl Operator for TopN {
 
     fn stats(&self) -> OperatorStats {
         let memory = self.board.memory() + self.touched.marks.capacity() * 8 + self.touched.seen.capacity() * 16;
-        OperatorStats { entries: self.board.rows() as u64, memory: memory as u64, late_rows: 0, ..OperatorStats::default() }
+        OperatorStats { entries: self.board.rows() as u64, memory: memory as u64, unknown_rows: self.unknown, ..OperatorStats::default() }
     }
 }

@@ -2,16 +2,39 @@
 //! rules take and get wrong is refused, what they leave is said in our words.
 
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion_common::{DataFusionError, ExprSchema, JoinType, NullEquality, Result};
+use datafusion_common::{ExprSchema, JoinType, NullEquality, Result};
 use datafusion_expr::utils::{can_hash, conjunction, find_valid_equijoin_key_pair, split_conjunction, split_conjunction_owned};
 use datafusion_expr::{BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator};
 use datafusion_optimizer::OptimizerConfig;
 use datafusion_optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion_optimizer::optimizer::{ApplyOrder, OptimizerRule};
 
-fn refuse<T>(message: &str) -> Result<T> {
-    Err(DataFusionError::Plan(message.to_string()))
+use crate::Refusal;
+
+/// The error for what is likely written with these words.
+fn refuse<T>(words: &[&str], message: &str) -> Result<T> {
+    Err(Refusal::new(message, words.iter().copied()).into())
 }
+
+/// How a subquery that stands for a value is likely written: one that begins a relation has a word in front.
+const VALUE: &[&str] = &[
+    "= ( SELECT",
+    "<> ( SELECT",
+    "!= ( SELECT",
+    "< ( SELECT",
+    "<= ( SELECT",
+    "> ( SELECT",
+    ">= ( SELECT",
+    "+ ( SELECT",
+    "- ( SELECT",
+    "* ( SELECT",
+    "/ ( SELECT",
+    "SELECT ( SELECT",
+    ", ( SELECT",
+    "( SELECT",
+];
+/// How a subquery of a condition is likely written.
+const CONDITION: &[&str] = &["IN ( SELECT", "EXISTS ( SELECT"];
 
 /// Refuses subqueries whose joins would give other rows than they stand for.
 ///
@@ -27,6 +50,7 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                     && subquery.subquery.max_rows().is_none_or(|rows| rows > 1)
                 {
                     return refuse(
+                        VALUE,
                         "a subquery that stands for a value must have one row: make it one with an aggregate (MAX, COUNT, …) without GROUP BY, or with LIMIT 1",
                     );
                 }
@@ -41,6 +65,7 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                 };
                 if !alone && unknown_matters(condition, filter.input.schema().as_ref(), false)? {
                     return refuse(
+                        &["NOT IN ( SELECT", "IN ( SELECT"],
                         "NOT IN (SELECT …) beneath OR, and IN (SELECT …) beneath NOT, CASE or the like, cannot be planned in a stream where values may be NULL: put it alone between ANDs, or write [NOT] EXISTS (SELECT … WHERE …)",
                     );
                 }
@@ -82,19 +107,30 @@ pub(super) fn check_gone(plan: &LogicalPlan) -> Result<()> {
         node.apply_expressions(|expression| {
             expression.apply(|e| match e {
                 Expr::InSubquery(_) | Expr::Exists(_) if matches!(node, LogicalPlan::Filter(_)) => refuse(
+                    CONDITION,
                     "this IN or EXISTS subquery cannot be planned in a stream: what it compares with columns of the outer query must stand in its own WHERE, not beneath UNION, LIMIT or a window; or write it as a join",
                 ),
                 Expr::InSubquery(_) | Expr::Exists(_) => {
-                    refuse("in a stream IN (SELECT …) and EXISTS stand in WHERE and HAVING only: elsewhere write a LEFT JOIN with SELECT DISTINCT …")
+                    refuse(CONDITION, "in a stream IN (SELECT …) and EXISTS stand in WHERE and HAVING only: elsewhere write a LEFT JOIN with SELECT DISTINCT …")
                 }
                 Expr::ScalarSubquery(_) => {
-                    refuse("this subquery cannot be planned in a stream: in SELECT, WHERE and HAVING it can stand for a value if what it compares with columns of the outer query are equalities in its own WHERE; or write it as a join")
+                    refuse(VALUE, "this subquery cannot be planned in a stream: in SELECT, WHERE and HAVING it can stand for a value if what it compares with columns of the outer query are equalities in its own WHERE; or write it as a join")
                 }
-                Expr::SetComparison(_) => refuse("ANY, SOME and ALL of a subquery are not supported in a stream: use IN, EXISTS, or compare with its MIN or MAX"),
-                Expr::OuterReferenceColumn(_, column) => Err(DataFusionError::Plan(format!(
-                    "a subquery refers to column '{}' of the outer query in a way that cannot be planned in a stream; write it as a join",
-                    column.name
-                ))),
+                Expr::SetComparison(_) => refuse(
+                    &["ANY ( SELECT", "SOME ( SELECT", "ALL ( SELECT"],
+                    "ANY, SOME and ALL of a subquery are not supported in a stream: use IN, EXISTS, or compare with its MIN or MAX",
+                ),
+                Expr::OuterReferenceColumn(_, column) => {
+                    let whole = column.relation.as_ref().map(|relation| format!("{} . {}", relation.table(), column.name));
+                    let words: Vec<&str> = whole.as_deref().into_iter().chain(["LATERAL", "( SELECT"]).collect();
+                    refuse(
+                        &words,
+                        &format!(
+                            "a subquery refers to column '{}' of the outer query in a way that cannot be planned in a stream; write it as a join",
+                            column.name
+                        ),
+                    )
+                }
                 _ => Ok(TreeNodeRecursion::Continue),
             })
         })

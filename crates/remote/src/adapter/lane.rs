@@ -11,6 +11,7 @@ use tidemill_connect::{ConnectError, Polled, Reader, ReaderContext, Rows, Split}
 use super::{Common, OnError, Progress};
 use crate::flight::blocks::Gather;
 use crate::flight::publisher::{Handshake, Publisher, PublisherOptions, Ready, Sent};
+use crate::flight::{coded, with_kinds};
 
 /// What a step came to.
 pub(super) enum Step {
@@ -80,13 +81,16 @@ impl Lane {
         let replays = !reader.position().is_null();
         // Rows that are kept must stay what they are. Where records are passed over, what is not read of one
         // may decide whether it counts; and an endless source may be one that is not opened twice.
-        let projects = replays && common.on_error == OnError::Fail && common.source.bounded();
+        let projects = replays && common.on_error == OnError::Fail && common.source.bounded() && !common.changes;
         let columns = if projects { columns(&schema, wanted) } else { None };
         let projected = columns.is_some();
         if let Some(columns) = columns {
             context.request.projection = columns;
             schema = context.request.schema();
             reader = common.source.open(&split, context.clone())?;
+        }
+        if common.changes {
+            schema = with_kinds(&schema);
         }
         let name = match &common.given {
             Some(name) => name.clone(),
@@ -282,7 +286,7 @@ impl Lane {
             self.untouched = false;
             match polled {
                 Polled::Rows(rows) => {
-                    let batch = self.good(rows, common.on_error)?;
+                    let batch = self.good(rows, common)?;
                     let skipped = self.skip.min(batch.num_rows() as u64) as usize;
                     self.skip -= skipped as u64;
                     self.gather.push(batch.slice(skipped, batch.num_rows() - skipped));
@@ -305,10 +309,10 @@ impl Lane {
     }
 
     /// Counts, and says what is wrong with, records that cannot be read.
-    fn good(&mut self, rows: Rows, on_error: OnError) -> Result<RecordBatch, ConnectError> {
+    fn good(&mut self, rows: Rows, common: &Common) -> Result<RecordBatch, ConnectError> {
         self.bytes_in += rows.bytes;
         if let Some(bad) = rows.bad.first() {
-            if on_error == OnError::Fail {
+            if common.on_error == OnError::Fail {
                 let raw = String::from_utf8_lossy(&bad.raw[..bad.raw.len().min(120)]).into_owned();
                 let place = rows.places.first().map_or(self.id.as_str(), String::as_str);
                 return Err(ConnectError::new(format!(
@@ -318,7 +322,7 @@ impl Lane {
             }
             self.bad_rows += rows.bad.len() as u64;
         }
-        Ok(rows.batch)
+        if common.changes { coded(&rows.batch, rows.kinds.as_deref(), &self.schema) } else { Ok(rows.batch) }
     }
 }
 

@@ -25,9 +25,6 @@ pub const ROWS_LIMIT: usize = 1 << 20;
 /// the wake-ups of four threads; beside the copies that this many bytes take anyway that is a fifth. More
 /// would leave the second-level cache between one copy and the next.
 pub const BYTES_ENOUGH: usize = 128 << 10;
-/// The same where no size of blocks is set: a message is taken as a whole and then waits as one, so half as
-/// many rows are half as old when the job comes to them, for one percent more work.
-pub const BYTES_ENOUGH_AUTO: usize = 64 << 10;
 /// The most bytes of a message, about: servers bound what they accept.
 pub const BYTES_MAX: usize = 4 << 20;
 
@@ -76,14 +73,9 @@ impl Gather {
         Gather { block, held: Vec::new(), rows: 0, bytes: 0, row_bytes: ROW_BYTES }
     }
 
-    /// Bytes of a message that needs no more.
-    fn enough(&self) -> usize {
-        if self.block.is_some() { BYTES_ENOUGH } else { BYTES_ENOUGH_AUTO }
-    }
-
     /// Rows of a message that needs no more.
     fn target(&self) -> usize {
-        let enough = (self.enough() / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
+        let enough = (BYTES_ENOUGH / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
         match self.block {
             Some(block) => enough.max(block) / block * block,
             None if enough > ROWS_ROUND => (enough + ROWS_ROUND / 2) / ROWS_ROUND * ROWS_ROUND,
@@ -125,9 +117,9 @@ impl Gather {
     /// Batches of different columns.
     pub fn next(&mut self, all: bool) -> Result<Option<RecordBatch>, ConnectError> {
         let full = match self.block {
-            Some(block) => self.rows >= self.target() || (self.bytes >= self.enough() && self.rows >= block),
+            Some(block) => self.rows >= self.target() || (self.bytes >= BYTES_ENOUGH && self.rows >= block),
             // What is nearly enough does not wait for a few more rows: joining copies all of them.
-            None => self.rows * 8 >= self.target() * 7 || self.bytes >= self.enough(),
+            None => self.rows * 8 >= self.target() * 7 || self.bytes >= BYTES_ENOUGH,
         };
         if self.rows == 0 || !(full || all) {
             return Ok(None);

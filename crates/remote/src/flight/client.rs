@@ -9,13 +9,15 @@ use std::{env, fs, io};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{FlightDescriptor, FlightInfo};
+use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
+use futures::Stream;
 use serde::Deserialize;
 use tidemill_connect::ConnectError;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 
+use super::body::Publishing;
 use crate::runtime;
 use crate::url::StreamUrl;
 
@@ -130,6 +132,14 @@ impl Client {
         FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
+    /// The call of a publisher who sends these messages: whatever its request gives is not sent.
+    pub(super) fn publishing<S>(&self, messages: S) -> FlightServiceClient<Publishing>
+    where
+        S: Stream<Item = FlightData> + Send + Unpin + 'static,
+    {
+        FlightServiceClient::new(Publishing::new(self.channel.clone(), messages))
+    }
+
     /// A request with the token.
     pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
@@ -197,6 +207,8 @@ pub struct StreamInfo {
     updating: Option<bool>,
     /// Whether its contents can be asked for.
     pub snapshot: bool,
+    /// Whether publishers may say what rows do.
+    pub changes: bool,
     /// The columns that the job uses which reads it; all if the server does not say.
     pub wanted: Option<Vec<String>>,
 }

@@ -9,11 +9,12 @@
 //!
 //! - [`options`]: what a table may say
 //! - [`client`]: address, encryption, token, what errors mean
-//! - [`wire`]: batches to messages and back; [`blocks`]: how many rows a message holds
+//! - [`wire`]: batches to messages and back; [`blocks`]: how many rows a message holds; [`body`]: messages on their way out
 //! - [`publisher`], [`subscriber`]: the two directions, with their reconnecting, both over [`watched`] state
 //! - [`sink`], [`source`]: the connector
 
 pub mod blocks;
+mod body;
 pub mod client;
 pub mod options;
 pub mod publisher;
@@ -33,6 +34,7 @@ use tidemill_format::options::{OptionSet, RawOptions};
 
 use client::ROW_KIND;
 use options::{Changes, FlightOptions};
+pub(crate) use sink::{coded, with_kinds};
 
 /// The connector.
 pub static CONNECTOR: Connector = Connector {
@@ -56,8 +58,14 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
     Ok(Box::new(source::FlightSource::new(options, client)))
 }
 
-fn make_sink(_schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
+fn make_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sink>, ConnectError> {
     let options = FlightOptions::checked(raw)?;
+    if options.changes == Changes::Apply && schema.field_with_name(ROW_KIND).is_ok() {
+        return Err(ConnectError::new(format!(
+            "{}: 'changes' = 'apply' says in {ROW_KIND} what each row does, so the table can have no column of this name",
+            raw.owner()
+        )));
+    }
     let client = options.client().map_err(|e| e.at(raw.owner()))?;
-    Ok(Box::new(sink::FlightSink { options, client }))
+    Ok(Box::new(sink::FlightSink { options, client, updating: Default::default() }))
 }

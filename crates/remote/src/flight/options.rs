@@ -17,6 +17,8 @@ option_enum! {
         Refuse = "refuse",
         /// What a row does stands in a column `row_kind`, and the row counts as an insert.
         AsColumn = "as-column",
+        /// Rows are what they are: inserted, updated and deleted.
+        Apply = "apply",
     }
 }
 
@@ -66,13 +68,15 @@ options! {
         ours "name" => name: Option<String>;
         /// Source: where to begin, unless a checkpoint says it: `now`, `snapshot`, `earliest`,
         /// `acknowledged` or the number of a row. By default `acknowledged` with a name, otherwise
-        /// `now`.
+        /// `now`, with changes that are applied `snapshot`.
         ours "from" => from: Option<Start>;
         /// Source: a condition in SQL over the stream's columns; the server sends only rows for
         /// which it is true.
         ours "filter" => filter: Option<String>;
-        /// Source: what happens to a stream whose rows are updated and deleted: `refuse`, or
-        /// `as-column` for a table with a column row_kind TINYINT (0 +I, 1 -U, 2 +U, 3 -D).
+        /// Source: what happens to a stream whose rows are updated and deleted: `refuse`; `as-column` for a
+        /// table with a column row_kind TINYINT (0 +I, 1 -U, 2 +U, 3 -D); `apply` makes the table one whose rows
+        /// are updated and deleted, and begins with the stream's contents, or with its oldest row. Sink: with
+        /// `apply` updates and deletions are published, too, into a stream that takes them ('stream.changes').
         ours "changes" => changes: Changes = Changes::Refuse;
         /// Source: what the server does when this subscriber does not keep up: `drop` ends it with
         /// an error, `wait` lets the job that writes the stream wait.
@@ -109,6 +113,12 @@ impl FlightOptions {
             if given.as_ref().is_some_and(|text| text.trim().is_empty()) {
                 return wrong(name, "expected a name");
             }
+        }
+        if options.from == Some(Start::Now) && options.changes == Changes::Apply {
+            return wrong(
+                "from",
+                "'now' brings changes of rows that never came; with 'changes' = 'apply' begin with 'snapshot' or 'earliest'",
+            );
         }
         if options.from == Some(Start::Acknowledged) && options.name.is_none() {
             return wrong("from", "'acknowledged' needs the subscriber's 'name'");
@@ -193,6 +203,9 @@ pub struct Request {
     /// What the server may hold, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<u64>,
+    /// The most rows of a message; as many as there are at once without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<usize>,
     /// The columns wanted; all without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
@@ -204,7 +217,12 @@ pub struct Request {
 impl Request {
     /// What the options of a source ask for, all columns.
     pub fn of(options: &FlightOptions) -> Self {
-        let default = if options.name.is_some() { Start::Acknowledged } else { Start::Now };
+        let default = match options.name {
+            // Changes of rows that came before are of use only to who has them: a checkpoint says where it goes on.
+            _ if options.changes == Changes::Apply => Start::Snapshot,
+            Some(_) => Start::Acknowledged,
+            None => Start::Now,
+        };
         Request {
             stream: options.url.stream.clone(),
             from: options.from.unwrap_or(default),
@@ -214,6 +232,7 @@ impl Request {
                 Slow::Wait => "wait",
             },
             queue_bytes: options.queue.map(|size| size.0),
+            block_size: None,
             columns: None,
             filter: options.filter.clone(),
         }
@@ -277,6 +296,7 @@ mod tests {
             &[("from", "1_200"), ("slow", "wait"), ("queue-bytes", "1 mb"), ("filter", "a > 1")],
             r#"{"stream":"trades","from":{"offset":1200},"slow":"wait","queue_bytes":1048576,"filter":"a > 1"}"#,
         );
+        request(&[("changes", "apply")], r#"{"stream":"trades","from":"snapshot","slow":"drop"}"#);
         request(&[("from", "Snapshot")], r#"{"stream":"trades","from":"snapshot","slow":"drop"}"#);
     }
 
@@ -289,7 +309,8 @@ mod tests {
         bad(&[("from", "erliest")], "did you mean 'earliest'?");
         bad(&[("from", "acknowledged")], "needs the subscriber's 'name'");
         bad(&[("name", " ")], "'name': expected a name");
-        bad(&[("changes", "keep")], "refuse, as-column");
+        bad(&[("changes", "keep")], "refuse, as-column, apply");
+        bad(&[("changes", "apply"), ("from", "now")], "begin with 'snapshot' or 'earliest'");
         bad(&[("url", "flight://h")], "table 't'");
     }
 

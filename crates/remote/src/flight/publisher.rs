@@ -661,8 +661,8 @@ async fn attempt(client: &Client, shared: &Arc<Shared>, opening: &FlightData, tr
     let outgoing = Outgoing { shared: shared.clone(), connection: shared.connect(), opening: Some(opening.clone()) };
     let trouble = |status: tonic::Status| Trouble::of("publishing", &status);
     let silent = |_| Trouble::silent("publishing");
-    let mut flight = client.flight();
-    let call = flight.do_put(client.request(outgoing));
+    let mut flight = client.publishing(outgoing);
+    let call = flight.do_put(client.request(futures::stream::empty::<FlightData>()));
     let mut answers = timeout(HANDSHAKE_TIMEOUT, call).await.map_err(silent)?.map_err(trouble)?.into_inner();
     let mut first = true;
     loop {

@@ -2,15 +2,16 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Int8Type, SchemaRef};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split};
+use tidemill_block::RowKind;
+use tidemill_connect::{Changelog, ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split};
 use tidemill_format::types::{plain_type, type_name};
 
-use super::client::Client;
+use super::client::{Client, ROW_KIND};
 use super::options::{Changes, FlightOptions, Request, Start};
 use super::subscriber::{Acknowledger, Message, Received, Subscriber, SubscriberOptions, acknowledge_once};
 
@@ -44,6 +45,13 @@ impl Source for FlightSource {
         let position = split.position.as_ref().map_or(Ok(Position::default()), Position::parse).map_err(|e| e.at(self.client.place()))?;
         // Rows are counted from a number only.
         let position = Position { skip: if position.offset.is_some() { position.skip } else { 0 }, ..position };
+        let applies = self.options.changes == Changes::Apply;
+        if applies && position.contents > 0 {
+            return Err(ConnectError::new(format!(
+                "{}: the checkpoint lies within the contents of the stream, of which nobody can have the rest; start the job afresh",
+                self.client.place()
+            )));
+        }
         let request = Request { columns: Some(columns(&context.request)), ..Request::of(&self.options) };
         let contents = position.offset.is_none() && request.from == Start::Snapshot;
         let options = SubscriberOptions {
@@ -51,7 +59,7 @@ impl Source for FlightSource {
             behind: position.offset,
             window: self.options.window.0 as usize,
             reconnect: self.options.reconnect(),
-            updating: self.options.changes == Changes::AsColumn,
+            updating: self.options.changes != Changes::Refuse,
         };
         let subscriber = Subscriber::start(self.client.clone(), options, context.waker)?;
         *self.acknowledger.lock().unwrap_or_else(PoisonError::into_inner) = Some(subscriber.acknowledger());
@@ -60,12 +68,17 @@ impl Source for FlightSource {
             place: self.client.place().to_string(),
             request: context.request,
             mapping: None,
+            applies,
             current: None,
             ended: false,
             contents,
             to_skip: position.skip,
             position,
         }))
+    }
+
+    fn changelog(&self) -> Changelog {
+        if self.options.changes == Changes::Apply { Changelog::All } else { Changelog::Append }
     }
 
     fn committed(&self, positions: &[Value]) {
@@ -111,6 +124,14 @@ struct Position {
     /// Rows behind it that were given, counted behind the filter.
     #[serde(default)]
     skip: u64,
+    /// Rows of the contents that were given, as long as not all were: changes are applied to them, so they must not
+    /// come twice. Not counted where nothing is applied.
+    #[serde(default, skip_serializing_if = "nothing")]
+    contents: u64,
+}
+
+fn nothing(rows: &u64) -> bool {
+    *rows == 0
 }
 
 impl Position {
@@ -122,6 +143,8 @@ impl Position {
 /// A message that is being given.
 struct Current {
     batch: RecordBatch,
+    /// What the rows do, if that is applied and not all are new ones.
+    kinds: Option<Vec<RowKind>>,
     /// Rows given.
     at: usize,
     next_offset: Option<u64>,
@@ -137,6 +160,8 @@ struct FlightReader {
     place: String,
     request: ReadRequest,
     mapping: Option<Mapping>,
+    /// Rows are inserted, updated and deleted.
+    applies: bool,
     current: Option<Current>,
     ended: bool,
     /// It begins with contents, in which there is no going on.
@@ -149,7 +174,15 @@ struct FlightReader {
 impl FlightReader {
     /// Makes the next message the current one; false if there is none at the moment.
     fn fetch(&mut self) -> Result<bool, ConnectError> {
-        let message = match self.subscriber.try_next()? {
+        let received = self.subscriber.try_next()?;
+        if self.applies && !matches!(received, Received::Pending) && self.subscriber.breaks().1 > 0 {
+            return Err(ConnectError::new(format!(
+                "{}: the connection was broken, and changes that came meanwhile are missing, without which those that follow give wrong \
+                 results; start the job afresh, or let the stream be 'exactly-once' ('stream.delivery')",
+                self.place
+            )));
+        }
+        let message = match received {
             Received::Rows(message) => message,
             Received::Pending => return Ok(false),
             Received::End => {
@@ -163,17 +196,19 @@ impl FlightReader {
             if self.subscriber.breaks().1 > 0 {
                 // A live stream: what comes is not what stood there.
                 self.to_skip = 0;
-                self.position = Position { offset: self.subscriber.began(), skip: 0 };
+                self.position = Position { offset: self.subscriber.began(), ..Position::default() };
             }
         }
         let Message { batch, next_offset, snapshot, arrival_ns, bytes } = message;
         if self.position.offset.is_none() && !snapshot {
             self.position.offset = self.subscriber.began();
+            self.position.contents = 0;
         }
+        let kinds = if self.applies { kinds(&batch).map_err(|e| e.at(&self.place))? } else { None };
         let batch = self.mapping.as_ref().expect("made above").apply(&batch).map_err(|e| e.at(&self.place))?;
         let skipped = self.to_skip.min(batch.num_rows() as u64);
         self.to_skip -= skipped;
-        self.current = Some(Current { batch, at: skipped as usize, next_offset, snapshot, arrival_ns, bytes });
+        self.current = Some(Current { batch, kinds, at: skipped as usize, next_offset, snapshot, arrival_ns, bytes });
         self.settle();
         Ok(true)
     }
@@ -185,7 +220,7 @@ impl FlightReader {
             && current.at == current.batch.num_rows()
         {
             if !current.snapshot && current.next_offset.is_some() && current.next_offset != self.position.offset {
-                self.position = Position { offset: current.next_offset, skip: self.to_skip };
+                self.position = Position { offset: current.next_offset, skip: self.to_skip, contents: 0 };
             }
             self.current = None;
         }
@@ -197,6 +232,7 @@ impl Reader for FlightReader {
         let rows_max = rows_max.max(1);
         let (mut parts, mut rows): (Vec<RecordBatch>, usize) = (Vec::new(), 0);
         let (mut bytes, mut arrival_ns) = (0, None);
+        let mut kinds: Option<Vec<RowKind>> = None;
         while rows < rows_max.min(ROWS_ENOUGH) {
             if self.current.is_none() && !self.fetch()? {
                 break;
@@ -209,6 +245,11 @@ impl Reader for FlightReader {
             let whole = position.offset.is_none() && !current.snapshot;
             let take = if whole { left } else { left.min(rows_max - rows) };
             parts.push(current.batch.slice(current.at, take));
+            if let Some(these) = &current.kinds {
+                kinds.get_or_insert_with(|| vec![RowKind::Insert; rows]).extend_from_slice(&these[current.at..current.at + take]);
+            } else if let Some(kinds) = &mut kinds {
+                kinds.resize(rows + take, RowKind::Insert);
+            }
             arrival_ns.get_or_insert(current.arrival_ns);
             // A message counts when its first rows are given.
             bytes += std::mem::take(&mut current.bytes);
@@ -216,6 +257,8 @@ impl Reader for FlightReader {
             current.at += take;
             if !current.snapshot {
                 self.position.skip += take as u64;
+            } else if self.applies {
+                self.position.contents += take as u64;
             }
             self.settle();
         }
@@ -226,7 +269,7 @@ impl Reader for FlightReader {
             _ => concat_batches(&parts[0].schema(), &parts)
                 .map_err(|e| ConnectError::new(format!("{}: joining the rows of several messages: {e}", self.place)))?,
         };
-        Ok(Polled::Rows(Rows::good(batch, arrival_ns.unwrap_or(0), bytes)))
+        Ok(Polled::Rows(Rows { kinds, ..Rows::good(batch, arrival_ns.unwrap_or(0), bytes) }))
     }
 
     fn position(&self) -> Value {
@@ -237,6 +280,23 @@ impl Reader for FlightReader {
         }
         serde_json::to_value(position).expect("two numbers")
     }
+}
+
+/// What the rows of a message do; `None` if all are new ones.
+fn kinds(batch: &RecordBatch) -> Result<Option<Vec<RowKind>>, ConnectError> {
+    // A stream that is not updated has no such column.
+    let Some(column) = batch.column_by_name(ROW_KIND) else { return Ok(None) };
+    let wrong = |what: String| ConnectError::new(format!("the stream's column '{ROW_KIND}' {what}"));
+    let codes = column.as_primitive_opt::<Int8Type>().ok_or_else(|| wrong("is not TINYINT".into()))?;
+    if codes.null_count() == 0 && codes.values().iter().all(|code| *code == 0) {
+        return Ok(None);
+    }
+    let kind = |code: Option<i8>| {
+        let known = code.and_then(|code| RowKind::from_byte(u8::try_from(code).ok()?));
+        let shown = || code.map_or("NULL".to_string(), |code| code.to_string());
+        known.ok_or_else(|| wrong(format!("holds {}, which says of no row what it does", shown())))
+    };
+    codes.iter().map(kind).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
 /// From the columns that travel to those that are wanted.

@@ -496,7 +496,8 @@ async fn attempt(
     if info.updating() && !options.updating {
         return Err(Trouble::protocol(
             "the stream's rows are updated and deleted, and a table that is only appended to would take each change for a new row; \
-             declare a column row_kind TINYINT and set 'changes' = 'as-column' to have what each row does in it",
+             set 'changes' = 'apply' to have them updated and deleted in the table, too, or declare a column row_kind TINYINT and set \
+             'changes' = 'as-column' to have what each row does in it",
         ));
     }
     let (from, gap) = begin(resume, options.request.from, info.exactly_once(), refused);

@@ -354,7 +354,7 @@ mod tests {
         outbox.flush(&RUNNING).unwrap();
         let request = tidemill_connect::ReadRequest::all(schema());
         let counts: Vec<usize> = (0..3)
-            .map(|_| super::super::ipc::rows(outbox.take().unwrap().body, &request).unwrap().iter().map(|b| b.num_rows()).sum())
+            .map(|_| super::super::ipc::rows(outbox.take().unwrap().body, &request, u64::MAX).unwrap().0.iter().map(|b| b.num_rows()).sum())
             .collect();
         assert_eq!(counts, [2, 2, 1]);
     }

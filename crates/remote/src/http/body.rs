@@ -101,9 +101,13 @@ pub fn open(
         Compression::None => body,
         packing => unpack(body, packing, bytes_max)?,
     };
-    let bytes = body.len();
+    let mut bytes = body.len();
     let payload = match kind {
-        Kind::Arrow => Payload::Rows(ipc::rows(body, request).map_err(Refusal::unreadable)?),
+        Kind::Arrow => {
+            let (rows, taken) = ipc::rows(body, request, bytes_max).map_err(Refusal::unreadable)?;
+            bytes = taken;
+            Payload::Rows(rows)
+        }
         Kind::Json => {
             split_values(&mut body).map_err(|why| Refusal::unreadable(format_args!("as JSON: {why}")))?;
             Payload::Text(body)

@@ -15,17 +15,17 @@ use tidemill_format::types::{plain_type, type_name};
 /// Overflow is an error and not a NULL.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
-/// The rows of a body, with the columns that are asked for. Columns are found by name; what the table
+/// The rows of a body, with the columns that are asked for, and the bytes that they take. Columns are found by name; what the table
 /// does not have is passed over, nullable columns that are not there are NULL.
 ///
 /// # Errors
-/// What is wrong with the body, or which column does not fit.
-pub fn rows(body: Vec<u8>, request: &ReadRequest) -> Result<Vec<RecordBatch>, String> {
+/// What is wrong with the body, or which column does not fit; rows that came packed take more than `bytes_max`, all together.
+pub fn rows(body: Vec<u8>, request: &ReadRequest, bytes_max: u64) -> Result<(Vec<RecordBatch>, usize), String> {
     let wrong = |e: FormatError| e.to_string();
     let bytes = body.len();
     let body = Buffer::from(body);
     let (mut open, mut batches): (Option<(BatchDecoder, Columns)>, Vec<RecordBatch>) = (None, Vec::new());
-    let mut at = 0;
+    let (mut at, mut unpacked) = (0, 0u64);
     while at < bytes {
         let frame = match frame(&body[at..]).map_err(wrong)? {
             Framed::Message(frame) if frame.bytes() <= bytes - at => frame,
@@ -35,14 +35,21 @@ pub fn rows(body: Vec<u8>, request: &ReadRequest) -> Result<Vec<RecordBatch>, St
         };
         let header = &body[at + frame.before..][..frame.header];
         at += frame.bytes();
-        let Some((decoder, columns)) = &open else {
-            let decoder = BatchDecoder::new(header).map_err(wrong)?;
+        let Some((decoder, columns)) = &mut open else {
+            let decoder = BatchDecoder::new(header).map_err(wrong)?.unpacking(usize::try_from(bytes_max).unwrap_or(usize::MAX));
             let columns = Columns::new(decoder.schema(), request)?;
             open = Some((decoder, columns));
             continue;
         };
         let values = body.slice_with_length(at - frame.body, frame.body);
         let Some(batch) = decoder.decode(header, &values).map_err(wrong)? else { continue };
+        // A small body may hold many batches, each of which becomes large.
+        unpacked += decoder.unpacked();
+        if unpacked > bytes_max {
+            return Err(format!("its rows take more than {bytes_max} bytes unpacked; send smaller bodies"));
+        }
+        // What came packed counts as what it has become.
+        let bytes = bytes.max(decoder.unpacked() as usize);
         // A batch says how many rows it has; if they are all NULL, no bytes stand behind them.
         if batch.num_rows() > bytes.saturating_mul(8) || batch.num_rows().saturating_mul(columns.missing) > bytes.max(NULLS_MAX) {
             return Err(format!(
@@ -55,7 +62,7 @@ pub fn rows(body: Vec<u8>, request: &ReadRequest) -> Result<Vec<RecordBatch>, St
         }
     }
     match open {
-        Some(_) => Ok(batches),
+        Some(_) => Ok((batches, bytes.max(unpacked as usize))),
         None => Err("it is empty; an Arrow IPC stream begins with its schema".to_string()),
     }
 }

@@ -16,7 +16,7 @@ use axum::Router;
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use tidemill_connect::ConnectError;
+use tidemill_connect::{ConnectError, listeners as refused};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -143,7 +143,7 @@ fn start(socket: TcpListener, connections_max: usize) -> io::Result<Result<Liste
     let (open, closed) = bounded(0);
     let shared =
         Arc::new(Shared { tables: RwLock::default(), room: Arc::new(Semaphore::new(connections_max)), idle_ms: AtomicU64::new(0) });
-    let listening = Listening { socket, shared: shared.clone(), _open: open };
+    let listening = Listening { address: socket.local_addr()?, socket, shared: shared.clone(), _open: open };
     let router: Router = Router::new().fallback(serve::take).with_state(shared.clone());
     handle.spawn(async move {
         let service = router.into_make_service_with_connect_info::<Peer>();
@@ -160,6 +160,7 @@ fn start(socket: TcpListener, connections_max: usize) -> io::Result<Result<Liste
 /// Accepts connections, as many at once as there is room for.
 struct Listening {
     socket: tokio::net::TcpListener,
+    address: SocketAddr,
     shared: Arc<Shared>,
     /// Dropped with the socket.
     _open: Sender<()>,
@@ -174,7 +175,10 @@ impl axum::serve::Listener for Listening {
             match self.socket.accept().await {
                 Ok((stream, address)) => {
                     // Turned away: the connection closes at once.
-                    let Ok(permit) = self.shared.room.clone().try_acquire_owned() else { continue };
+                    let Ok(permit) = self.shared.room.clone().try_acquire_owned() else {
+                        refused::turned_away(self.address);
+                        continue;
+                    };
                     // Answers are small and somebody waits for them.
                     let _ = stream.set_nodelay(true);
                     let idle = Duration::from_millis(self.shared.idle_ms.load(Ordering::Relaxed));

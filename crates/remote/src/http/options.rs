@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidemill_connect::ConnectError;
+use tidemill_connect::listeners::check_exposed;
 use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
 use tidemill_format::{option_enum, options};
 
@@ -52,6 +53,9 @@ options! {
         ours "queue.timeout" => queue_timeout: Duration = Duration::from_secs(5);
         /// Source: how long a request may take to arrive, and how long an idle connection is kept.
         ours "request.timeout" => request_timeout: Duration = Duration::from_secs(30);
+        /// Source: listens even where other machines reach it. Nothing is encrypted, the token neither,
+        /// and whoever reaches the port can send rows.
+        ours "listen.insecure" => insecure: bool = false;
         /// Source: how many peers may be connected at once; others are turned away.
         ours "listener.max-connections" => connections_max: usize = 256usize;
         /// Sink: where to send rows, `http://…` or `https://…`. Lookup: where to ask; `{column}` stands for
@@ -130,6 +134,7 @@ impl HttpOptions {
         if options.request_timeout.is_zero() {
             return wrong(raw, "request.timeout", "expected more than nothing");
         }
+        check_exposed(&options.hostname, options.port.unwrap_or_default(), options.insecure).map_err(|e| e.at(raw.owner()))?;
         if options.token.as_ref().is_some_and(|token| token.trim().is_empty()) {
             return wrong(raw, "token", "expected a token; leave the option out to take rows from everybody");
         }

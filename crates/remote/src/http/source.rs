@@ -75,6 +75,10 @@ impl Source for HttpSource {
         false
     }
 
+    fn listens(&self) -> bool {
+        true
+    }
+
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
         Ok(vec![Split::new(format!("{}{}", self.address, self.options.path))])
     }

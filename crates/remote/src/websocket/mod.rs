@@ -16,6 +16,7 @@ mod source;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
+use tidemill_connect::listeners::check_exposed;
 use tidemill_connect::registry::Connector;
 use tidemill_connect::socket::Mode;
 use tidemill_connect::stdio::required_format;
@@ -73,6 +74,9 @@ options! {
         ours "port" => port: Option<u16>;
         /// `listener`: the path that peers must ask for.
         ours "path" => path: String = "/";
+        /// `listener`: listens even where other machines reach it. Nothing is encrypted, the token neither,
+        /// and whoever reaches the port can send rows.
+        ours "listen.insecure" => insecure: bool = false;
         /// `listener`: how many peers may be connected at once; others are turned away.
         ours "listener.max-connections" => connections_max: usize = 256usize;
         /// Source: the longest message. A peer that sends a longer one is cut off.
@@ -103,6 +107,9 @@ impl WebSocketOptions {
                 return wrong("url", "a listener has no 'url' but 'hostname', 'port' and 'path'".into());
             }
             _ => {}
+        }
+        if options.mode == Mode::Listener {
+            check_exposed(&options.hostname, options.port.unwrap_or_default(), options.insecure).map_err(|e| e.at(raw.owner()))?;
         }
         if !options.path.starts_with('/') {
             return wrong("path", format!("expected a path such as '/trades', not '{}'", options.path));

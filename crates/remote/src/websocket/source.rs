@@ -3,10 +3,10 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use tidemill_connect::socket::Mode;
 use tidemill_connect::socket::intake::{Event, Intake};
 use tidemill_connect::socket::peer::{Acceptor, Peers, StopOnDrop, spawn};
-use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split};
+use tidemill_connect::socket::{Mode, alive};
+use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split, listeners};
 use tidemill_format::text::TextFormat;
 use tungstenite::WebSocket;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
@@ -28,6 +28,10 @@ pub struct WebSocketSource {
 impl Source for WebSocketSource {
     fn bounded(&self) -> bool {
         false
+    }
+
+    fn listens(&self) -> bool {
+        self.options.mode == Mode::Listener
     }
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
@@ -73,16 +77,19 @@ impl WebSocketSource {
         let refusing = peers.clone();
         let intake = intake.refusing(move |peer| refusing.cut(peer));
         let (registry, options) = (peers.clone(), Arc::new(self.options.clone()));
+        let address = listener.local_addr().map_err(|e| ConnectError::io("listening", &e))?;
         let acceptor = Acceptor::start(listener, peers, self.options.connections_max, move |peer, stream, place| {
-            let (peers, outlet, options, name) = (registry.clone(), outlet.clone(), options.clone(), place.clone());
-            let opened = outlet.clone();
+            let (peers, outlet, options) = (registry.clone(), outlet.clone(), options.clone());
+            // Fails only if the peer is gone already, which is found when it is read.
+            let _ = alive::acknowledging(&stream);
             let run = move || {
                 serve(&options, stream, &outlet, peer, place);
                 peers.remove(peer);
             };
-            if let Err(error) = spawn("tidemill-websocket", run) {
+            if spawn("tidemill-websocket", run).is_err() {
+                // Without a thread there is nobody to read this one; the others are served on.
+                listeners::turned_away(address);
                 registry.remove(peer);
-                opened.send(Event::Failed(error.at(name)));
             }
         })?;
         Ok(intake.guarded(acceptor))

@@ -530,6 +530,8 @@ fn mistakes_in_options() {
     check_error(false, &[("mode", "listener")], "option 'port' is required with 'mode' = 'listener'");
     check_error(false, &[("mode", "listener"), ("port", "1"), url], "option 'url': a listener has no 'url'");
     check_error(false, &[url, ("port", "1")], "option 'port': a client has its port in 'url'");
+    let exposed = [("mode", "listener"), ("port", "1"), ("hostname", "0.0.0.0")];
+    check_error(false, &exposed, "option 'hostname' = '0.0.0.0': other machines reach");
     check_error(false, &[url], "option 'format' is required");
     check_error(false, &[("url", "http://h/"), ("format", "json")], "option 'url' = 'http://h/': expected ws://");
     check_error(false, &[("url", "h:1"), ("format", "json")], "option 'url' = 'h:1': expected ws://");

@@ -40,17 +40,19 @@ pub(super) fn call(expression: &Logical, schema: &DFSchema) -> Result<AggregateC
         return Err(JobError::failed(format!("internal error: {expression} is not an aggregate function")));
     };
     if func.name().starts_with("approx_percentile") || func.name() == "approx_median" {
-        return Err(JobError::usage(format!(
-            "{} is not supported in a stream, because its result depends on how rows were divided into blocks; PERCENTILE(x, p) is exact",
-            func.name().to_uppercase()
-        )));
+        let name = func.name().to_uppercase();
+        let message = format!(
+            "{name} is not supported in a stream, because its result depends on how rows were divided into blocks; PERCENTILE(x, p) is exact"
+        );
+        return Err(JobError::refused([name], message));
     }
     // WITHIN GROUP (ORDER BY x) names the argument of this one, its order changes nothing.
     let of_set = func.name() == "percentile_cont" && params.order_by.iter().all(|by| by.asc);
     if !params.order_by.is_empty() && !of_set {
-        return Err(JobError::usage(format!(
+        let message = format!(
             "{expression}: ORDER BY inside an aggregate is not supported in a stream; run the job with SET 'execution.runtime-mode' = 'batch'"
-        )));
+        );
+        return Err(JobError::refused(["WITHIN GROUP", func.name(), "ORDER BY"], message));
     }
     build(func, &params.args, params.distinct, params.filter.as_deref(), params.null_treatment, expression, schema)
 }
@@ -78,6 +80,7 @@ pub(super) fn window_call(
     }
     let name = function.fun.name().to_lowercase();
     let upper = name.to_uppercase();
+    let refused = |message: String| JobError::refused([upper.as_str()], message);
     let numbering = match name.as_str() {
         "row_number" => Some(Numbering::RowNumber),
         "rank" => Some(Numbering::Rank),
@@ -88,11 +91,11 @@ pub(super) fn window_call(
         return Ok(WindowCall::Over(OverCall::Number { function, data_type: output.clone() }));
     }
     if !matches!(name.as_str(), "lag" | "lead" | "first_value" | "last_value" | "nth_value") {
-        return Err(JobError::usage(format!(
+        return Err(refused(format!(
             "{upper} OVER is not supported in a stream, because it depends on rows that are yet to come; ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE and the aggregates are, and SET 'execution.runtime-mode' = 'batch' runs it on bounded input"
         )));
     }
-    let Some(first) = args.first() else { return Err(JobError::usage(format!("{upper} takes a value"))) };
+    let Some(first) = args.first() else { return Err(refused(format!("{upper} takes a value"))) };
     let argument = bind(first, schema)?;
     let value = |function: ValueFunction| {
         Ok(WindowCall::Over(OverCall::Value(ValueCall { function, argument: argument.clone(), data_type: output.clone(), ignore_nulls })))
@@ -102,24 +105,24 @@ pub(super) fn window_call(
         "last_value" => value(ValueFunction::Last),
         "nth_value" => match args.get(1).map(whole_number) {
             Some(Some(n)) if n > 0 => value(ValueFunction::Nth(n as usize - 1)),
-            _ => Err(JobError::usage("the second argument of NTH_VALUE must be a whole number from 1 on")),
+            _ => Err(refused("the second argument of NTH_VALUE must be a whole number from 1 on".into())),
         },
         _ => {
             let offset = match args.get(1) {
                 None => 1,
                 Some(offset) => {
-                    whole_number(offset).ok_or_else(|| JobError::usage(format!("the second argument of {upper} must be a whole number")))?
+                    whole_number(offset).ok_or_else(|| refused(format!("the second argument of {upper} must be a whole number")))?
                 }
             };
             let default = match args.get(2) {
                 None => None,
                 Some(Logical::Literal(value, _)) if value.is_null() => None,
                 Some(Logical::Literal(value, _)) => {
-                    let wrong = || JobError::usage(format!("the third argument of {upper}, '{value}', is not of the type of the first"));
+                    let wrong = || refused(format!("the third argument of {upper}, '{value}', is not of the type of the first"));
                     Some(value.cast_to(output).map_err(|_| wrong())?)
                 }
                 Some(other) => {
-                    return Err(JobError::usage(format!(
+                    return Err(refused(format!(
                         "{other}: the third argument of {upper} must be a constant; COALESCE({upper}(…) OVER …, {other}) gives another value"
                     )));
                 }
@@ -130,9 +133,7 @@ pub(super) fn window_call(
                 return value(ValueFunction::Lag { offset: back as usize, default });
             }
             if ignore_nulls {
-                return Err(JobError::usage(format!(
-                    "{upper}: IGNORE NULLS is not supported with LEAD in a stream; LAG … IGNORE NULLS is"
-                )));
+                return Err(refused(format!("{upper}: IGNORE NULLS is not supported with LEAD in a stream; LAG … IGNORE NULLS is")));
             }
             let offset = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
             Ok(WindowCall::Lead(LeadCall { offset, argument, data_type: output.clone(), default }))

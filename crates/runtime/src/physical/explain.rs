@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Graph, NodeKind, Ship};
 
-/// A line a node: what it does, how its input reaches it, where it keeps state.
+/// A line a node: what it does, how its input reaches it, its columns, in how many shards; a second for event time.
 pub fn text(graph: &Graph, shards: usize) -> String {
     let mut out = String::new();
     for (i, node) in graph.nodes.iter().enumerate() {

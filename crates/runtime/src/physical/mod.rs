@@ -153,6 +153,8 @@ pub struct SinkSpec {
     pub schema: SchemaRef,
     /// Names of NOT NULL columns, checked before writing.
     pub not_null: Vec<usize>,
+    /// The most rows written at once; left to the engine if `None`.
+    pub rows_at_once: Option<usize>,
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) fn operator_name(function: &Function) -> String {
 /// An option or the command is wrong; the program is not there.
 pub(crate) fn call(node: &ProcessCallNode, schema: &SchemaRef) -> Result<Factory, JobError> {
     let Kind::Value { parameters, returns } = &node.function.kind else {
-        return Err(JobError::usage(format!("function {} gives a table, not a value", node.function.name)));
+        return Err(JobError::refused([&node.function.name], format!("function {} gives a table, not a value", node.function.name)));
     };
     let fields: Vec<Field> = parameters.iter().map(|(name, t)| Field::new(name, t.clone(), true)).collect();
     let parameters = Arc::new(Schema::new(fields));
@@ -111,7 +111,7 @@ pub(crate) fn table(node: &ProcessTableNode, input: SchemaRef, schema: &SchemaRe
 fn talk(function: &Function, ask: SchemaRef, answer: SchemaRef, named: bool) -> Result<(TalkSpec, FunctionOptions), JobError> {
     let name = &function.name;
     let Body::Command { command, options } = &function.body else {
-        return Err(JobError::usage(format!("function {name} of this program gives a table, and is called in FROM")));
+        return Err(JobError::refused([name], format!("function {name} of this program gives a table, and is called in FROM")));
     };
     let options = FunctionOptions::read(name, options)?;
     let wrong = |why: String| JobError::usage(format!("function '{name}': the command '{command}': {why}"));

@@ -44,7 +44,9 @@ impl Windowed {
                 let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() else { return Ok(None) };
                 let width = node.input.schema().fields().len();
                 let index = |e: &Expr| -> Result<usize, JobError> {
-                    let Expr::Column(column) = e else { return Err(JobError::usage("the PARTITION BY of a SESSION takes columns")) };
+                    let Expr::Column(column) = e else {
+                        return Err(JobError::refused(["SESSION"], "the PARTITION BY of a SESSION takes columns"));
+                    };
                     Ok(node.input.schema().index_of_column(column)?)
                 };
                 Ok(Some(Windowed {

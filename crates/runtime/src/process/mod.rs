@@ -87,14 +87,15 @@ impl FunctionOptions {
 static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
 
 /// Where notices go: a line each, without line end; what processes of functions write to their standard
-/// error, with the function's name. Without this nobody is told. The first call counts.
+/// error, with the function's name, and what jobs have to say that is no error. Without this nobody is told. The first
+/// call counts.
 pub fn notices(to: fn(&str)) {
     // Whoever came first keeps them.
     let _ = NOTICES.set(to);
 }
 
 /// Tells who asked for notices.
-fn notice(text: &str) {
+pub(crate) fn notice(text: &str) {
     if let Some(to) = NOTICES.get() {
         to(text);
     }

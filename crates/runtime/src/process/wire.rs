@@ -117,10 +117,9 @@ impl<R: Read> AnswerReader<R> {
     pub fn next(&mut self) -> Result<Option<(RecordBatch, usize)>, String> {
         loop {
             let Some((header, body)) = self.message()? else { return Ok(None) };
-            let bytes = body.len();
-            let decoder = self.decoder.as_ref().expect("the handshake came first");
+            let decoder = self.decoder.as_mut().expect("the handshake came first");
             if let Some(batch) = decoder.decode(&header, &body).map_err(|e| e.to_string())? {
-                return Ok(Some((batch, bytes)));
+                return Ok(Some((batch, body.len().max(decoder.unpacked() as usize))));
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arrow::array::UInt32Array;
 use datafusion_common::DataFusionError;
 use tidemill_block::Block;
+use tidemill_connect::{Bell, Sockets};
 use tidemill_operator::OperatorError;
 use tidemill_operator::map::Expr;
 use tidemill_state::hash;
@@ -69,11 +70,14 @@ impl Queue {
     }
 }
 
-/// Wakes a parked worker.
+/// Wakes a worker that sleeps: parked, or waiting for sockets.
 #[derive(Default)]
 pub(crate) struct Signal {
     thread: OnceLock<Thread>,
     raised: AtomicBool,
+    /// The worker waits for sockets, so that only the bell wakes it.
+    polling: AtomicBool,
+    bell: OnceLock<Bell>,
 }
 
 impl Signal {
@@ -83,19 +87,46 @@ impl Signal {
     }
 
     pub fn raise(&self) {
-        if !self.raised.swap(true, Ordering::AcqRel)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
+        // The worker says that it polls before it looks whether it was raised, and here it is the other way round:
+        // so one of the two sees the other, in the one order that all these operations have.
+        if self.raised.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        match self.bell.get() {
+            Some(bell) if self.polling.load(Ordering::SeqCst) => bell.ring(),
+            _ => {
+                if let Some(thread) = self.thread.get() {
+                    thread.unpark();
+                }
+            }
         }
     }
 
-    /// Sleeps until raised, at most `timeout`.
-    pub fn wait(&self, timeout: Duration) {
+    /// Sleeps until raised or until there is something to read in one of the sockets, at most `timeout`.
+    pub fn wait(&self, sockets: &mut Sockets, timeout: Duration) {
+        let bell = if sockets.is_empty() { None } else { self.bell() };
+        let Some(bell) = bell else { return self.park(timeout) };
+        self.polling.store(true, Ordering::SeqCst);
+        let raised = self.raised.swap(false, Ordering::SeqCst);
+        // The sockets are looked at in any case: who is raised all the time shall read them nevertheless.
+        sockets.wait(bell, if raised { Duration::ZERO } else { timeout });
+        self.polling.store(false, Ordering::SeqCst);
+        self.raised.swap(false, Ordering::SeqCst);
+    }
+
+    fn park(&self, timeout: Duration) {
         if !self.raised.swap(false, Ordering::AcqRel) {
             std::thread::park_timeout(timeout);
-            self.raised.store(false, Ordering::Release);
+            self.raised.swap(false, Ordering::AcqRel);
         }
+    }
+
+    /// Made when it is first needed; none if the process has no file descriptor left.
+    fn bell(&self) -> Option<&Bell> {
+        if self.bell.get().is_none() {
+            let _ = self.bell.set(Bell::new().ok()?);
+        }
+        self.bell.get()
     }
 }
 
@@ -121,12 +152,66 @@ pub(crate) fn scatter(block: &Block, keys: &[Expr], pending: &mut [Vec<Block>]) 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
     use std::sync::Arc;
 
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use datafusion_physical_expr::expressions::Column;
+    use tidemill_connect::Watched;
 
     use super::*;
+
+    /// Whatever a worker waits for: checkpoints and other workers wake it. A wake-up that is lost would take a minute.
+    #[test]
+    fn a_signal_wakes_who_waits_for_sockets_and_who_does_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, watched) = (listener.accept().unwrap().0, Arc::new(Watched::new()));
+        let (mut sockets, mut none) = (Sockets::default(), Sockets::default());
+        sockets.add(stream.as_raw_fd(), &watched);
+        let (signal, patience) = (Signal::default(), Duration::from_secs(60));
+        signal.adopt();
+        for round in 0..1000 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| signal.raise());
+                signal.wait(if round % 3 == 0 { &mut none } else { &mut sockets }, patience);
+            });
+        }
+        assert_eq!(watched.take(), None, "nothing was there");
+        peer.write_all(b"x").unwrap();
+        while watched.take().is_none() {
+            signal.wait(&mut sockets, patience);
+        }
+        // One that is raised already hides nothing.
+        signal.raise();
+        signal.wait(&mut sockets, patience);
+        assert!(watched.take().is_some());
+    }
+
+    #[test]
+    fn a_queue_has_room_for_so_many_bytes() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![0; 1 << 17]));
+        let block = Block::inserts(RecordBatch::try_from_iter([("k", column)]).unwrap(), 0);
+        let (queue, mut blocks) = (Queue::default(), 0);
+        while queue.has_room() {
+            queue.push(Element::Block(block.clone()));
+            queue.push(Element::Watermark(blocks as i64)); // takes no room, or a full queue could not be ended
+            blocks += 1;
+        }
+        assert_eq!(blocks, QUEUE_BYTES_MAX.div_ceil(block.memory()));
+        queue.push(Element::Barrier(1));
+        assert!(!queue.has_room());
+        assert!(matches!(queue.pop(), Some(Element::Block(_))));
+        assert!(queue.has_room(), "room for a block where one has left");
+        queue.hold(true);
+        assert!(!queue.has_room(), "the receiver wants nothing, whatever room there is");
+        queue.hold(false);
+        assert!(queue.has_room());
+        let left = std::iter::from_fn(|| queue.pop()).count();
+        assert_eq!((left, queue.bytes.load(Ordering::Relaxed)), (2 * blocks, 0));
+    }
 
     /// Rows of a split that were divided by a key belong to the key's shard, also after a restart.
     #[test]

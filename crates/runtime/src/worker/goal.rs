@@ -12,7 +12,8 @@
 //! thousands, and its rows wait for each other. More than a thousand rows are taken only where they are
 //! so cheap that a block's own cost still counts: elsewhere a larger block gains a percent, leaves the
 //! caches between one operator and the next, and reaches the threads of sinks in fewer, larger pieces, for
-//! which one side then waits while the other works. Here are no clocks and no rows, only the decision.
+//! which one side then waits while the other works. That one waited for a sink is no service: smaller blocks
+//! would wait for the same rows. Here are no clocks and no rows, only the decision.
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The queue. One thread sends, one takes.
 pub(super) struct Mailbox<T> {
@@ -43,24 +44,27 @@ impl<T> Mailbox<T> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over something that holds so many rows; waits for room if it holds any. False if nobody takes
-    /// any more.
-    pub fn send(&self, message: T, rows: usize) -> bool {
+    /// Hands over something that holds so many rows; waits for room if it holds any, and says how long. `None` if
+    /// nobody takes any more.
+    pub fn send(&self, message: T, rows: usize) -> Option<Duration> {
         let mut inbox = self.lock();
+        let mut since: Option<Instant> = None;
         while rows > 0 && inbox.rows >= self.rows_max && !inbox.taker_gone {
+            since.get_or_insert_with(Instant::now);
             inbox.sender_waits = true;
             inbox = self.room.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
         if inbox.taker_gone {
-            return false;
+            return None;
         }
+        let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
         inbox.rows += rows;
         inbox.messages.push_back((message, rows));
         if std::mem::take(&mut inbox.taker_waits) {
             drop(inbox);
             self.arrived.notify_one();
         }
-        true
+        Some(waited)
     }
 
     /// Nothing more will be sent.
@@ -113,61 +117,4 @@ impl<T> Drop for Taking<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn everything_arrives_in_order_within_the_bound() {
-        let mailbox = Arc::new(Mailbox::new(10));
-        // Rows sent and not yet taken.
-        let open = Arc::new(AtomicUsize::new(0));
-        let (theirs, counted) = (mailbox.clone(), open.clone());
-        let taker = std::thread::spawn(move || {
-            let (taking, mut got) = (theirs.taking(), Vec::new());
-            while let Some(n) = taking.next() {
-                counted.fetch_sub(n % 5, Ordering::SeqCst);
-                got.push(n);
-            }
-            got
-        });
-        for n in 0..10_000 {
-            let waiting = open.fetch_add(n % 5, Ordering::SeqCst);
-            assert!(mailbox.send(n, n % 5));
-            // One is taken and not yet counted, and one is more than fits.
-            assert!(waiting <= 10 + 2 * 4 + 4, "{waiting} rows wait");
-        }
-        mailbox.close();
-        assert_eq!(taker.join().unwrap(), (0..10_000).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_large_one_goes_when_nothing_else_waits_and_what_has_no_rows_always() {
-        let mailbox = Mailbox::new(10);
-        assert!(mailbox.send("large", 1000) && mailbox.send("flush", 0));
-        let taking = mailbox.taking();
-        assert_eq!((taking.next(), taking.next()), (Some("large"), Some("flush")));
-        assert!(mailbox.send("small", 9) && mailbox.send("more", 9));
-        mailbox.close();
-        assert_eq!((taking.next(), taking.next(), taking.next()), (Some("small"), Some("more"), None));
-    }
-
-    /// A sender that waits for room must not wait for ever when the taker ends, nor anybody for what is in the
-    /// queue.
-    #[test]
-    fn a_taker_that_ends_is_known() {
-        let mailbox = Arc::new(Mailbox::new(1));
-        let answer = Arc::new(());
-        assert!(mailbox.send(answer.clone(), 1));
-        let theirs = mailbox.clone();
-        let taker = std::thread::spawn(move || {
-            let _taking = theirs.taking();
-            panic!("as a test wants it");
-        });
-        assert!(!mailbox.send(answer.clone(), 1), "it waits until the taker has ended");
-        assert!(taker.join().is_err());
-        assert_eq!(Arc::strong_count(&answer), 1, "nothing is kept of what was not taken");
-        assert!(!mailbox.send(answer, 0));
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ pub(crate) mod exchange;
 mod goal;
 mod mailbox;
 mod sink;
+mod sleep;
 pub(crate) mod source;
 pub(crate) mod state;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use arrow::array::UInt32Array;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
-use tidemill_connect::{SinkContext, Waker};
+use tidemill_connect::{SinkContext, Sockets, Waker};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
 use tidemill_operator::{Operator, Output};
@@ -171,9 +172,13 @@ pub(crate) struct Worker {
     /// Nodes that the current barrier has not reached.
     remaining_barriers: usize,
     buffers: Vec<Vec<Block>>,
+    /// What it waits for while it sleeps; kept for its memory.
+    sockets: Sockets,
     last_watermark_ns: u64,
     /// What watermarks let go has taken since a source last told how long a block of its took: it is work of blocks, too.
     watermark_work_ns: u64,
+    /// How long blocks have waited for threads of sinks, since the start.
+    waited_ns: u64,
     last_stats_ns: u64,
     checkpoint_blocks: u64,
     finished: bool,
@@ -315,8 +320,10 @@ impl Worker {
             remaining,
             remaining_barriers: 0,
             buffers: Vec::new(),
+            sockets: Sockets::default(),
             last_watermark_ns: 0,
             watermark_work_ns: 0,
+            waited_ns: 0,
             last_stats_ns: 0,
             checkpoint_blocks: 0,
             finished: false,
@@ -352,7 +359,8 @@ impl Worker {
             }
             let mut worked = self.poll_waiters()?;
             let drained = self.drain_inboxes()?;
-            if !drained && !self.shared.stopping.load(Ordering::Acquire) && self.has_room() {
+            let reads = !drained && !self.shared.stopping.load(Ordering::Acquire) && self.has_room();
+            if reads {
                 worked |= self.poll_sources()?;
             }
             worked |= drained;
@@ -365,13 +373,13 @@ impl Worker {
             if worked {
                 self.dirty = true;
             } else {
-                self.rest()?;
+                self.rest(reads)?;
             }
         }
     }
 
-    /// Nothing to do at the moment: passes on what was gathered, then sleeps.
-    fn rest(&mut self) -> Result<(), JobError> {
+    /// Nothing to do at the moment: passes on what was gathered, then sleeps. `reads` says whether sources are polled.
+    fn rest(&mut self, reads: bool) -> Result<(), JobError> {
         self.emit_watermarks()?;
         self.flush_exchanges(None)?;
         if std::mem::take(&mut self.dirty) {
@@ -381,7 +389,7 @@ impl Worker {
                 }
             }
         }
-        self.shared.signals[self.shard].wait(self.nap());
+        self.sleep(reads);
         for index in &self.sources {
             if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index] {
                 task.wake();
@@ -408,6 +416,9 @@ impl Worker {
                 metrics.entries.store(stats.entries, Ordering::Relaxed);
                 metrics.memory.store(stats.memory, Ordering::Relaxed);
                 metrics.late_rows.store(stats.late_rows, Ordering::Relaxed);
+                metrics.unknown_rows.store(stats.unknown_rows, Ordering::Relaxed);
+                metrics.partial_matches.store(stats.partial_matches, Ordering::Relaxed);
+                metrics.dropped_matches.store(stats.dropped_matches, Ordering::Relaxed);
                 if node.waiter.is_some() {
                     metrics.record_calls(stats.calls);
                 }
@@ -494,8 +505,9 @@ impl Worker {
             let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
             let now = clock::now_ns();
             if now - self.last_watermark_ns >= interval {
+                let waited_ns = self.waited_ns;
                 self.emit_watermarks()?;
-                self.watermark_work_ns += clock::now_ns() - now;
+                self.watermark_work_ns += (clock::now_ns() - now).saturating_sub(self.waited_ns - waited_ns);
             }
             if let Some(every) = self.shared.settings.checkpoint_blocks {
                 self.checkpoint_blocks += 1;
@@ -523,11 +535,11 @@ impl Worker {
             Body::Source(task) => match task.poll()? {
                 Outcome::Block(block) => {
                     if let Some(taken_ns) = task.taken(block.rows()) {
-                        let (rows, arrival_ns) = (block.rows(), block.arrival_ns);
+                        let (rows, arrival_ns, waited_ns) = (block.rows(), block.arrival_ns, self.waited_ns);
                         self.route(index, block)?;
                         let beside_ns = std::mem::take(&mut self.watermark_work_ns);
                         if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] {
-                            task.served(rows, arrival_ns, taken_ns, beside_ns);
+                            task.served(rows, arrival_ns, taken_ns, beside_ns, self.waited_ns - waited_ns);
                         }
                         return Ok(true);
                     }
@@ -628,7 +640,11 @@ impl Worker {
     fn block(&mut self, index: usize, channel: usize, block: Block) -> Result<(), JobError> {
         let node = self.nodes[index].as_mut().expect("checked by deliver");
         match &mut node.body {
-            Body::Sink(sink) => sink.write(block),
+            Body::Sink(sink) => {
+                sink.write(block)?;
+                self.waited_ns += sink.waited().as_nanos() as u64;
+                Ok(())
+            }
             Body::Union => self.route(index, block),
             Body::Operator(operator) => {
                 self.shared.metrics[index][self.shard].rows.fetch_add(block.rows() as u64, Ordering::Relaxed);

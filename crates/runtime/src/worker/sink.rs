@@ -44,11 +44,15 @@ const WAIT_STEP: Duration = Duration::from_millis(100);
 /// A sink node.
 pub(super) struct SinkTask {
     gathers: bool,
+    /// Rows gathered before the writer is called.
+    gather_rows: usize,
     gathered: Vec<Block>,
     gathered_rows: usize,
     /// How many of the last blocks gathered are small and arrived together.
     small: usize,
     dirty: bool,
+    /// How long the last write waited for the writer's thread.
+    waited: Duration,
     writer: Place,
 }
 
@@ -94,10 +98,13 @@ impl Prepared {
     }
 }
 
-/// Why the thread of a writer has ended.
+/// Why the thread of a writer has ended. Several may ask: who waits for a checkpoint, and who hands rows over.
 fn taken(failure: &Mutex<Option<JobError>>) -> JobError {
-    let failure = failure.lock().expect("no panic while held").take();
-    failure.unwrap_or_else(|| JobError::failed("internal error: the thread of a sink has ended; its message is above"))
+    let failure = failure.lock().expect("no panic while held");
+    failure
+        .as_ref()
+        .map(JobError::failed)
+        .unwrap_or_else(|| JobError::failed("internal error: the thread of a sink has ended; its message is above"))
 }
 
 impl SinkTask {
@@ -111,21 +118,36 @@ impl SinkTask {
             tells,
             update_before: spec.sink.wants_update_before(),
             not_null: spec.not_null.clone(),
+            rows_at_once: spec.rows_at_once.unwrap_or(usize::MAX),
             metrics,
         };
         let rows_max = if block_size == BlockSize::Auto { ROWS_WAITING_AUTO } else { ROWS_WAITING };
         let writer = if spec.sink.own_thread() { Place::Thread(WriterThread::start(writer, rows_max)?) } else { Place::Here(writer) };
-        Ok(SinkTask { gathers: spec.sink.gathers(), gathered: Vec::new(), gathered_rows: 0, small: 0, dirty: false, writer })
+        Ok(SinkTask {
+            gathers: spec.sink.gathers() || spec.rows_at_once.is_some(),
+            gather_rows: spec.rows_at_once.unwrap_or(GATHER_ROWS),
+            gathered: Vec::new(),
+            gathered_rows: 0,
+            small: 0,
+            dirty: false,
+            waited: Duration::ZERO,
+            writer,
+        })
     }
 
     pub fn write(&mut self, block: Block) -> Result<(), JobError> {
-        self.dirty = true;
+        (self.dirty, self.waited) = (true, Duration::ZERO);
         if !self.gathers {
             return self.write_single(block);
         }
         self.gathered_rows += block.rows();
         self.gather(block)?;
-        if self.gathered_rows >= GATHER_ROWS { self.hand_on() } else { Ok(()) }
+        if self.gathered_rows >= self.gather_rows { self.hand_on() } else { Ok(()) }
+    }
+
+    /// How long the last write waited because the writer's thread is behind.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     fn gather(&mut self, block: Block) -> Result<(), JobError> {
@@ -171,7 +193,7 @@ impl SinkTask {
         match &mut self.writer {
             Place::Here(writer) if !self.gathers => writer.record_latencies(&self.gathered),
             Place::Here(writer) => writer.write_all(&self.gathered)?,
-            Place::Thread(thread) => return thread.send(Message::Rows(std::mem::take(&mut self.gathered)), rows),
+            Place::Thread(thread) => self.waited += thread.send(Message::Rows(std::mem::take(&mut self.gathered)), rows)?,
         }
         self.gathered.clear();
         Ok(())
@@ -183,7 +205,9 @@ impl SinkTask {
             self.hand_on()?;
             match &mut self.writer {
                 Place::Here(writer) => writer.flush()?,
-                Place::Thread(thread) => thread.send(Message::Flush, 0)?,
+                Place::Thread(thread) => {
+                    thread.send(Message::Flush, 0)?;
+                }
             }
         }
         Ok(())
@@ -213,8 +237,9 @@ impl WriterThread {
         Ok(WriterThread { mailbox, thread: Some(thread), failure })
     }
 
-    fn send(&self, message: Message, rows: usize) -> Result<(), JobError> {
-        if self.mailbox.send(message, rows) { Ok(()) } else { Err(taken(&self.failure)) }
+    /// How long it waited for room.
+    fn send(&self, message: Message, rows: usize) -> Result<Duration, JobError> {
+        self.mailbox.send(message, rows).ok_or_else(|| taken(&self.failure))
     }
 }
 
@@ -236,6 +261,8 @@ struct SinkWriter {
     tells: bool,
     update_before: bool,
     not_null: Vec<usize>,
+    /// The most rows that the writer is given.
+    rows_at_once: usize,
     metrics: Arc<NodeMetrics>,
 }
 
@@ -269,11 +296,22 @@ impl SinkWriter {
     fn write_all(&mut self, blocks: &[Block]) -> Result<(), JobError> {
         let begun = Instant::now();
         match blocks {
-            [one] => self.write(one)?,
-            _ => self.write(&Block::concat(&blocks[0].schema(), blocks).map_err(JobError::failed)?)?,
+            [one] => self.write_parts(one)?,
+            _ => self.write_parts(&Block::concat(&blocks[0].schema(), blocks).map_err(JobError::failed)?)?,
         }
         wrote(begun.elapsed());
         self.record_latencies(blocks);
+        Ok(())
+    }
+
+    /// Writes a block, no more rows at once than the table says.
+    fn write_parts(&mut self, block: &Block) -> Result<(), JobError> {
+        if block.rows() <= self.rows_at_once {
+            return self.write(block);
+        }
+        for at in (0..block.rows()).step_by(self.rows_at_once) {
+            self.write(&block.slice(at, self.rows_at_once.min(block.rows() - at)))?;
+        }
         Ok(())
     }
 
@@ -321,3 +359,6 @@ impl SinkWriter {
         Ok(prepared)
     }
 }
+
+#[cfg(test)]
+mod tests;

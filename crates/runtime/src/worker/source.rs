@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, Strin
 use arrow::datatypes::{DataType, SchemaRef};
 use serde::{Deserialize, Serialize};
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
-use tidemill_connect::{Polled, ReaderContext, Rows, Source, Split, Waker};
+use tidemill_connect::{Polled, ReaderContext, Rows, Sockets, Source, Split, Waker};
 use tidemill_operator::map::Expr;
 use tidemill_operator::over::times::TimeColumn;
 use tidemill_plan::message;
@@ -149,7 +149,8 @@ impl SourceTask {
         if let Some(readers) = &readers {
             metrics.read_by(readers.clone());
         }
-        let chunked = cut && settings.block_linger.is_zero() && settings.checkpoint_blocks.is_none();
+        let linger = spec.options.block_linger.unwrap_or(settings.block_linger);
+        let chunked = cut && linger.is_zero() && settings.checkpoint_blocks.is_none();
         SourceTask {
             table: spec.table.clone(),
             source: spec.source.clone(),
@@ -161,7 +162,7 @@ impl SourceTask {
             watermark: spec.watermark.clone(),
             goal: (block_size == BlockSize::Auto).then(|| LatencyGoal::new(target)),
             block_size,
-            linger_ns: settings.block_linger.as_nanos() as u64,
+            linger_ns: linger.as_nanos() as u64,
             held: VecDeque::new(),
             held_rows: 0,
             chunk: None,
@@ -203,6 +204,11 @@ impl SourceTask {
     /// Something may have arrived.
     pub fn wake(&mut self) {
         self.splits.iter_mut().for_each(|a| a.waiting = false);
+    }
+
+    /// The worker is about to sleep: what it shall wait for beside its signal.
+    pub fn wait_on(&mut self, sockets: &mut Sockets) {
+        self.splits.iter_mut().filter_map(|a| a.reader.as_mut()).for_each(|reader| reader.wait_on(sockets));
     }
 
     /// The watermark of this source in this worker, and whether all of its splits are idle.
@@ -400,11 +406,12 @@ impl SourceTask {
     }
 
     /// A block of so many rows that arrived then and was taken at `taken_ns` has been worked off; `beside_ns` went into rows of
-    /// blocks before it, which had waited for a watermark.
-    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64, beside_ns: u64) {
+    /// blocks before it, which had waited for a watermark. For `waited_ns` of it a sink was behind: a block of another size would
+    /// have waited for the same rows.
+    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64, beside_ns: u64, waited_ns: u64) {
         if let Some(goal) = &mut self.goal {
             let wait = if arrival_ns == 0 { 0 } else { taken_ns.saturating_sub(arrival_ns) };
-            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns) + beside_ns);
+            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns + waited_ns) + beside_ns);
         }
     }
 

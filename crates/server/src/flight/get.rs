@@ -218,7 +218,10 @@ impl Stream for Deliveries {
         if this.ended {
             return Poll::Ready(None);
         }
-        let next = this.poll(context).map_err(Status::from);
+        let next = this.poll(context).map_err(|error| {
+            this.feed.counts().refuse(error.status());
+            Status::from(error)
+        });
         this.ended = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
     }

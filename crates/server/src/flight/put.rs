@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::Schema;
-use arrow_flight::{FlightData, PutResult};
+use arrow_flight::PutResult;
 use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
-use tidemill_hub::Stream;
+use tidemill_hub::{ROW_KIND, Refusal, Stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
+use super::messages::{Message, Messages};
 use crate::auth::Access;
 use crate::error::ApiError;
+use crate::state::Counts;
 use crate::streams::{BatchDecoder, Incoming, Inlet, Watch};
 
 /// Answers that wait for a publisher which does not read them; a later acknowledgement takes the place of
@@ -51,6 +53,7 @@ impl Note {
             ApiError::bad_request(format!(
                 r#"the metadata of a message is not like {{"offset": 0, "position": …, "urge": true}} (all of them optional): {e}"#
             ))
+            .because(Refusal::Malformed)
         })
     }
 }
@@ -65,13 +68,14 @@ struct Opening {
 
 /// A call that publishes.
 pub(super) struct Put {
-    messages: Streaming<FlightData>,
+    messages: Messages,
     decoder: BatchDecoder,
     inlet: Inlet,
     answers: mpsc::Sender<Result<PutResult, Status>>,
     watch: Watch,
     /// The acknowledgement that the publisher was told last.
     told: u64,
+    stream: Arc<Stream>,
 }
 
 /// What comes back to the publisher.
@@ -83,8 +87,8 @@ impl Put {
     /// # Errors
     /// A schema that does not fit; nobody reads the stream.
     pub fn begin(
-        first: &FlightData,
-        messages: Streaming<FlightData>,
+        first: &Message,
+        messages: Messages,
         stream: &Arc<Stream>,
         id: &str,
         access: Access,
@@ -92,14 +96,14 @@ impl Put {
     ) -> Result<(Put, Answers), ApiError> {
         let target = stream.inlet_schema().ok_or_else(|| not_read(stream.name()))?;
         // Before the publisher is opened: that ends an earlier one of its name.
-        let decoder = BatchDecoder::new(&first.data_header, target, block_bytes)?;
+        let decoder = BatchDecoder::new(&first.header, target, block_bytes)?;
         let inlet = Inlet::open(stream, id)?;
         if inlet.schema() != *decoder.target() {
             return Err(ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name()))
                 .with_help("connect again"));
         }
         // Libraries may put there what they like.
-        let opening: Opening = serde_json::from_slice(&first.app_metadata).unwrap_or_default();
+        let opening: Opening = serde_json::from_slice(&first.metadata).unwrap_or_default();
         if opening.projected
             && let Some(column) = lacking(stream, decoder.sent(), decoder.target())
         {
@@ -114,16 +118,20 @@ impl Put {
         let mark = inlet.mark();
         let welcome = answer(&json!({"offset": mark.offset, "acknowledged": told, "position": mark.position}));
         answers.try_send(Ok(welcome)).expect("there is room for the first");
-        Ok((Put { messages, decoder, inlet, answers, watch: Watch::new(access), told }, receiver))
+        Ok((Put { messages, decoder, inlet, answers, watch: Watch::new(access), told, stream: stream.clone() }, receiver))
     }
 
-    /// Publishes until the publisher ends, is gone or errs.
-    pub async fn run(mut self) {
+    /// Publishes until the publisher ends, is gone or errs; the error that it is told is counted.
+    pub async fn run(mut self, counts: Arc<Counts>) {
         let last = match self.publish().await {
             Ok(Some(acknowledged)) => Ok(answer(&json!({"acknowledged": acknowledged}))),
             // Nobody is there to be told.
             Ok(None) => return,
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                counts.refuse(error.status());
+                error.count_in(&self.stream);
+                Err(error.into())
+            }
         };
         let _ = timeout(LAST_ANSWER_TIMEOUT, self.answers.send(last)).await;
     }
@@ -176,16 +184,17 @@ impl Put {
     }
 
     /// Takes one message; false if the publisher has gone.
-    async fn take(&mut self, message: FlightData) -> Result<bool, ApiError> {
+    async fn take(&mut self, message: Message) -> Result<bool, ApiError> {
         let arrival_ns = now_ns();
-        let note = Note::of(&message.app_metadata)?;
-        let bytes = (message.data_header.len() + message.data_body.len()) as u64;
+        let note = Note::of(&message.metadata)?;
+        let bytes = (message.header.len() + message.body.len()) as u64;
         // A message may hold metadata alone.
-        let batch = match message.data_header.is_empty() {
+        let batch = match message.header.is_empty() {
             true => None,
-            false => self.decoder.decode(&message.data_header, message.data_body)?,
+            false => self.decoder.decode(&message.header, message.body)?,
         };
         if let Some(batch) = batch {
+            let bytes = bytes.max(self.decoder.unpacked());
             let mut rows = Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns };
             while let Some(back) = self.inlet.try_send(rows)? {
                 if !self.pause().await? {
@@ -230,7 +239,8 @@ fn lacking(stream: &Stream, sent: &Schema, all: &Schema) -> Option<String> {
     let lacks = |name: &&String| sent.field_with_name(name).is_err();
     match stream.inlet_wanted() {
         Some(wanted) => wanted.iter().find(lacks).cloned(),
-        None => all.fields().iter().map(|f| f.name()).find(lacks).cloned(),
+        // Without a word of what they do rows are new ones.
+        None => all.fields().iter().map(|f| f.name()).filter(|name| *name != ROW_KIND).find(lacks).cloned(),
     }
 }
 
@@ -249,6 +259,8 @@ fn broken(status: &Status) -> ApiError {
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
             ApiError::too_large(status.message()).with_help("send smaller record batches")
         }
+        // Bytes that are no message of the protocol; anything else is a call that broke.
+        tonic::Code::Internal | tonic::Code::InvalidArgument => ApiError::bad_request(status.message()).because(Refusal::Malformed),
         _ => ApiError::bad_request(status.message()),
     }
 }

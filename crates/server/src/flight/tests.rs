@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch};
-use arrow::datatypes::{Int8Type, Schema};
+use arrow::array::{ArrayRef, AsArray, DictionaryArray, Int32Array, Int64Array, RecordBatch};
+use arrow::datatypes::{Int8Type, Int32Type, Schema};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::encode::{DictionaryHandling, FlightDataEncoderBuilder};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::utils::flight_data_to_batches;
@@ -150,6 +153,26 @@ async fn columns_that_the_job_does_not_read_may_be_left_out() {
     assert!(Put::new(&channel, &path, &rows.schema()).await.is_ok());
 }
 
+/// Messages that hold a dictionary and no rows come before those with rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dictionaries_and_compressed_bodies_are_taken() {
+    let channel = channel().await;
+    let mut job = ReadJob::new("flight-packed");
+    for codec in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        let s: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::from_iter(["a", "b", "a"]));
+        let rows = RecordBatch::try_from_iter_with_nullable([("n", n, false), ("s", s, true)]).unwrap();
+        let messages = FlightDataEncoderBuilder::new()
+            .with_flight_descriptor(Some(FlightDescriptor::new_path(vec!["flight-packed".into()])))
+            .with_dictionary_handling(DictionaryHandling::Resend)
+            .with_options(IpcWriteOptions::default().try_with_compression(codec).unwrap())
+            .build(futures::stream::iter([Ok(rows.clone()), Ok(rows)]));
+        let mut answers = FlightClient::new(channel.clone()).do_put(messages).await.unwrap();
+        assert!(answers.try_next().await.unwrap().is_some(), "the welcome");
+        assert_eq!(job.take(6).await, [1, 2, 3, 1, 2, 3], "{codec:?}");
+    }
+}
+
 /// Subscribes with a ticket of JSON, or a name.
 async fn get(channel: &Channel, ticket: impl ToString) -> Result<arrow_flight::decode::FlightRecordBatchStream, Status> {
     let mut client = FlightClient::new(channel.clone());
@@ -250,6 +273,36 @@ async fn an_acknowledging_subscriber_goes_on_where_it_was() {
     assert_eq!(got, [2, 3]);
     sender.send(FlightData::new().with_app_metadata(r#"{"ack":"x"}"#)).await.unwrap();
     assert!(rows.try_next().await.is_err(), "a wrong acknowledgement ends the call");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_may_bound_the_rows_of_a_message() {
+    let channel = channel().await;
+    let mut job = WriteJob::new("flight-blocks", &[("stream.delivery", "exactly-once")], false);
+    job.write(&[0, 1, 2, 3, 4]);
+    job.commit();
+    let mut client = FlightServiceClient::new(channel);
+    let ticket = |ticket: Value| Ticket::new(ticket.to_string());
+    let filtered = json!({"stream": "flight-blocks", "from": "earliest", "block_size": 2, "filter": "n <> 3"});
+    for (request, expect) in [
+        (json!({"stream": "flight-blocks", "from": "earliest", "block_size": 2}), vec![(vec![0, 1], 2), (vec![2, 3], 4), (vec![4], 5)]),
+        (json!({"stream": "flight-blocks", "from": {"offset": 1}, "block_size": 3}), vec![(vec![1, 2, 3], 4), (vec![4], 5)]),
+        (json!({"stream": "flight-blocks", "from": "earliest", "block_size": 5}), vec![(vec![0, 1, 2, 3, 4], 5)]),
+        // Of what a filter leaves there are no more than that.
+        (filtered, vec![(vec![0, 1], 2), (vec![2], 4), (vec![4], 5)]),
+    ] {
+        let mut messages = client.do_get(ticket(request.clone())).await.unwrap().into_inner();
+        let schema = messages.message().await.unwrap().unwrap();
+        for (rows, offset) in expect {
+            let message = messages.message().await.unwrap().unwrap();
+            assert_eq!(about(&message)["offset"], offset, "{request}");
+            let data = futures::stream::iter([Ok(schema.clone()), Ok(message)]);
+            let mut batches = arrow_flight::decode::FlightRecordBatchStream::new_from_flight_data(data);
+            assert_eq!(numbers(&batches.try_next().await.unwrap().unwrap()), rows, "{request}");
+        }
+    }
+    let error = client.do_get(ticket(json!({"stream": "flight-blocks", "block_size": 0}))).await.unwrap_err();
+    assert!(error.message().contains("block_size 0: expected 1 to"), "{error}");
 }
 
 /// An acknowledgement has no other way than the call: it stays open behind the end of the rows.

@@ -6,7 +6,9 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Int8Type, Schema, SchemaRef};
 use arrow::util::display::FormatOptions;
 use tidemill_format::types::type_name;
-use tidemill_hub::ROW_KIND;
+use tidemill_hub::{ROW_KIND, Refusal};
+
+use crate::error::ApiError;
 
 /// Overflow is an error and not a NULL.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
@@ -21,6 +23,21 @@ pub(crate) struct ColumnMap {
     columns: Vec<Made>,
     /// The publisher's column of row kinds, which must all be `+I`.
     kinds: Option<usize>,
+}
+
+/// Why rows do not fit.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// Which row and column, and why.
+    pub why: String,
+    /// What it counts for.
+    pub refusal: Refusal,
+}
+
+impl From<Misfit> for ApiError {
+    fn from(misfit: Misfit) -> ApiError {
+        ApiError::bad_request(misfit.why).because(misfit.refusal)
+    }
 }
 
 /// How one column is made.
@@ -39,10 +56,13 @@ impl ColumnMap {
     ///
     /// # Errors
     /// Lists both schemas, and says which column does not fit.
-    pub fn new(source: &Schema, target: SchemaRef) -> Result<Self, String> {
+    pub fn new(source: &Schema, target: SchemaRef) -> Result<Self, Misfit> {
         match Self::find(source, &target) {
             Ok((columns, kinds)) => Ok(ColumnMap { target, columns, kinds }),
-            Err(why) => Err(format!("{why}; sent: ({}); the stream has: ({})", listed(source), listed(&target))),
+            Err(why) => {
+                let why = format!("{why}; sent: ({}); the stream has: ({})", listed(source), listed(&target));
+                Err(Misfit { why, refusal: Refusal::Schema })
+            }
         }
     }
 
@@ -99,31 +119,36 @@ impl ColumnMap {
     ///
     /// # Errors
     /// NULL where the stream has none, a row that is not `+I`, a value beyond the range of its type.
-    pub fn apply(&mut self, batch: &RecordBatch, before: u64) -> Result<RecordBatch, String> {
+    pub fn apply(&mut self, batch: &RecordBatch, before: u64) -> Result<RecordBatch, Misfit> {
         let rows = batch.num_rows();
+        let misfit = |refusal, why| Misfit { why, refusal };
         if let Some(kinds) = self.kinds {
             let kinds = batch.column(kinds).as_primitive::<Int8Type>();
             if let Some(row) = (0..rows).find(|row| kinds.is_null(*row) || kinds.value(*row) != 0) {
                 let row = before + row as u64 + 1;
-                return Err(format!("row {row}: a publisher can only insert rows, column '{ROW_KIND}' must be 0 (+I)"));
+                let unless = "unless the table has 'stream.changes'";
+                let why = format!("row {row}: a publisher can only insert rows, column '{ROW_KIND}' must be 0 (+I), {unless}");
+                return Err(misfit(Refusal::Schema, why));
             }
         }
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
         for (made, field) in self.columns.iter_mut().zip(self.target.fields()) {
             let column = match made {
                 Made::Same(index) => batch.column(*index).clone(),
-                Made::Cast(index) => cast_with_options(batch.column(*index), field.data_type(), &STRICT)
-                    .map_err(|e| format!("column '{}': {}", field.name(), tidemill_plan::message::of_arrow(&e)))?,
+                Made::Cast(index) => cast_with_options(batch.column(*index), field.data_type(), &STRICT).map_err(|e| {
+                    misfit(Refusal::Malformed, format!("column '{}': {}", field.name(), tidemill_plan::message::of_arrow(&e)))
+                })?,
                 Made::Null(kept) => nulls(kept, field.data_type(), rows),
             };
             if !field.is_nullable() && column.null_count() > 0 {
                 let row = before + (0..rows).find(|row| column.is_null(*row)).unwrap_or(0) as u64 + 1;
-                return Err(format!("row {row}: column '{}' is NULL, and the stream has it NOT NULL", field.name()));
+                let why = format!("row {row}: column '{}' is NULL, and the stream has it NOT NULL", field.name());
+                return Err(misfit(Refusal::Null, why));
             }
             columns.push(column);
         }
         RecordBatch::try_new_with_options(self.target.clone(), columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
-            .map_err(|e| tidemill_plan::message::of_arrow(&e))
+            .map_err(|e| misfit(Refusal::Malformed, tidemill_plan::message::of_arrow(&e)))
     }
 }
 

@@ -14,7 +14,10 @@ use super::{Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::filter::RowFilter;
-use crate::state::AppState;
+use crate::state::{AppState, Counts};
+
+/// The most rows that may be asked for at once.
+const BLOCK_ROWS_MAX: usize = 1 << 20;
 
 /// What a subscriber asks for, as it stands in a Flight ticket.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -30,6 +33,8 @@ pub(crate) struct FeedRequest {
     pub slow: Slow,
     /// The bound of its queue; the server's own bound holds, too.
     pub queue_bytes: Option<u64>,
+    /// The most rows of a message; by default as many as the job writes at once.
+    pub block_size: Option<usize>,
     /// The columns wanted; all if none are named.
     pub columns: Option<Vec<String>>,
     /// An SQL condition on the rows wanted.
@@ -46,6 +51,11 @@ pub(crate) struct Feed {
     wake: Arc<AtomicWaker>,
     filter: RowFilter,
     watch: Watch,
+    counts: Arc<Counts>,
+    /// The most rows that are handed on at once.
+    block_rows: usize,
+    /// What is being handed on in parts, and how many of its rows were.
+    rest: Option<(Arc<Delivery>, usize)>,
     ended: bool,
 }
 
@@ -57,6 +67,10 @@ impl Feed {
     /// offer.
     pub fn open(state: &AppState, access: &Access, request: FeedRequest) -> Result<Self, ApiError> {
         access.require_read(&request.stream)?;
+        let block_rows = request.block_size.unwrap_or(usize::MAX);
+        if request.block_size.is_some_and(|rows| !(1..=BLOCK_ROWS_MAX).contains(&rows)) {
+            return Err(ApiError::bad_request(format!("block_size {block_rows}: expected 1 to {BLOCK_ROWS_MAX} rows")));
+        }
         let stream = find(state, &request.stream)?;
         let (Some(schema), Some(info)) = (stream.outlet_schema(), stream.outlet_info()) else {
             return Err(ApiError::conflict(format!("no running job writes stream '{}'", request.stream))
@@ -81,8 +95,9 @@ impl Feed {
             return Err(ApiError::unavailable(format!("the job that writes stream '{}' was just replaced", request.stream))
                 .with_help("subscribe again"));
         }
-        let instance = state.hub.instance();
-        Ok(Feed { stream: request.stream, info, instance, subscriber, wake, filter, watch: Watch::new(access.clone()), ended: false })
+        let (instance, watch, counts) = (state.hub.instance(), Watch::new(access.clone()), state.counts.clone());
+        let (stream, rest) = (request.stream, None);
+        Ok(Feed { stream, info, instance, subscriber, wake, filter, watch, counts, block_rows, rest, ended: false })
     }
 
     /// The columns of the rows, as the filter leaves them.
@@ -103,6 +118,11 @@ impl Feed {
     /// The stream's name.
     pub fn stream(&self) -> &str {
         &self.stream
+    }
+
+    /// Where an error that ends the subscription is counted, by those who tell it.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// The number of the next row, as [`Subscriber::offset`].
@@ -129,6 +149,18 @@ impl Feed {
         Ok(self.subscriber.acknowledge(offset)?)
     }
 
+    /// The next part of a delivery that is larger than wanted.
+    fn part(&mut self) -> Option<Arc<Delivery>> {
+        let (delivery, at) = self.rest.as_mut()?;
+        let left = delivery.batch.num_rows() - *at;
+        let part = Arc::new(delivery.part(*at, left.min(self.block_rows)));
+        *at += part.batch.num_rows();
+        if left <= self.block_rows {
+            self.rest = None;
+        }
+        Some(part)
+    }
+
     /// The next delivery, not filtered; `None` when the job that writes the stream has ended and
     /// everything was handed over. After an error there is nothing more.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Arc<Delivery>, ApiError>>> {
@@ -139,6 +171,9 @@ impl Feed {
             self.ended = true;
             return Poll::Ready(Some(Err(expired)));
         }
+        if let Some(part) = self.part() {
+            return Poll::Ready(Some(Ok(part)));
+        }
         let mut received = self.subscriber.try_next();
         if let Ok(Received::Pending) = received {
             self.wake.register(context.waker());
@@ -146,6 +181,10 @@ impl Feed {
             received = self.subscriber.try_next();
         }
         match received {
+            Ok(Received::Rows(delivery)) if delivery.batch.num_rows() > self.block_rows => {
+                self.rest = Some((delivery, 0));
+                Poll::Ready(self.part().map(Ok))
+            }
             Ok(Received::Rows(delivery)) => Poll::Ready(Some(Ok(delivery))),
             Ok(Received::Pending) => Poll::Pending,
             Ok(Received::End) => {

@@ -10,6 +10,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::{Buf, Bytes, BytesMut};
 use tidemill_format::FormatError;
 use tidemill_format::ipc::{self, Framed, frame, malformed};
+use tidemill_hub::Refusal;
 
 use super::columns::ColumnMap;
 use crate::error::ApiError;
@@ -28,8 +29,8 @@ impl BatchDecoder {
     /// # Errors
     /// 400: what is wrong with the message, or which column does not fit.
     pub fn new(header: &[u8], target: SchemaRef, bytes_max: usize) -> Result<Self, ApiError> {
-        let batches = ipc::BatchDecoder::new(header).map_err(refused)?;
-        let map = ColumnMap::new(batches.schema(), target).map_err(ApiError::bad_request)?;
+        let batches = ipc::BatchDecoder::new(header).map_err(refused)?.unpacking(bytes_max);
+        let map = ColumnMap::new(batches.schema(), target)?;
         Ok(BatchDecoder { batches, map, bytes_max })
     }
 
@@ -43,23 +44,28 @@ impl BatchDecoder {
         self.batches.schema()
     }
 
+    /// Bytes that the rows of the last message take in memory, if that is not what they came in.
+    pub fn unpacked(&self) -> u64 {
+        self.batches.unpacked()
+    }
+
     /// The rows of one message, as the stream has them; `None` if it holds none.
     ///
     /// # Errors
     /// 400: what is wrong with the message or its rows; 413: too large.
-    pub fn decode(&mut self, header: &[u8], body: Bytes) -> Result<Option<RecordBatch>, ApiError> {
-        let Some(batch) = self.batches.decode(header, &Buffer::from(body)).map_err(refused)? else { return Ok(None) };
+    pub fn decode(&mut self, header: &[u8], body: impl Into<Buffer>) -> Result<Option<RecordBatch>, ApiError> {
+        let Some(batch) = self.batches.decode(header, &body.into()).map_err(refused)? else { return Ok(None) };
         let rows = batch.num_rows();
         // Columns that were not sent take memory, too: an offset or a value a row.
         if rows.saturating_mul(8 * self.map.nulls()) > self.bytes_max {
             return Err(ApiError::too_large(format!("a block of {rows} rows, most of whose columns are missing, is too large")));
         }
-        self.map.apply(&batch, 0).map(Some).map_err(ApiError::bad_request)
+        Ok(Some(self.map.apply(&batch, 0)?))
     }
 }
 
 fn refused(error: FormatError) -> ApiError {
-    ApiError::bad_request(error.to_string())
+    ApiError::bad_request(error.to_string()).because(Refusal::Malformed)
 }
 
 /// The messages of an IPC stream (what `application/vnd.apache.arrow.stream` means) out of bytes that are

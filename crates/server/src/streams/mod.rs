@@ -125,6 +125,7 @@ struct FeedQuery {
     name: Option<String>,
     slow: Slow,
     queue_bytes: Option<u64>,
+    block_size: Option<usize>,
     columns: Option<String>,
     filter: Option<String>,
     publisher: Option<String>,
@@ -137,7 +138,7 @@ impl FeedQuery {
         match query {
             Ok(Query(query)) => Ok(query),
             Err(e) => Err(ApiError::bad_request(format!("reading the query: {}", e.body_text()))
-                .with_help("known are: from, name, slow, queue_bytes, columns, filter, publisher (of a WebSocket), token")),
+                .with_help("known are: from, name, slow, queue_bytes, block_size, columns, filter, publisher (of a WebSocket), token")),
         }
     }
 
@@ -153,6 +154,7 @@ impl FeedQuery {
             name: self.name,
             slow: self.slow,
             queue_bytes: self.queue_bytes,
+            block_size: self.block_size,
             columns,
             filter: self.filter,
         })

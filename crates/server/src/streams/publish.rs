@@ -15,7 +15,7 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
-use tidemill_hub::Stream;
+use tidemill_hub::{Refusal, Stream};
 use tokio::runtime::Handle;
 
 use super::ipc::StreamBody;
@@ -84,7 +84,7 @@ pub(super) async fn publish(
         Kind::Text(kind) => take_text(kind, body, &stream, &query, limit, &mut taken).await,
         Kind::Arrow => take_arrow(body, &stream, &query, limit, &mut taken).await,
     };
-    let inlet = inlet.map_err(|e| match taken.rows {
+    let inlet = inlet.inspect_err(|e| e.count_in(&stream)).map_err(|e| match taken.rows {
         0 => e,
         rows => e.with_help(format!(
             "{rows} rows before were taken; publish under a name (?publisher=…&offset=…) to go on without repeating them"
@@ -196,14 +196,16 @@ async fn take_arrow(
             };
             let bytes = (header.len() + block.len()) as u64;
             if let Some(batch) = decoder.decode(&header, block)? {
-                let count = batch.num_rows();
+                let (count, bytes) = (batch.num_rows(), bytes.max(decoder.unpacked()));
                 inlet.send(Incoming { batch, offset: taken.offset, position: None, bytes, arrival_ns }).await?;
                 taken.count(count);
             }
         }
     }
     messages.finish()?;
-    let (_, inlet) = open.ok_or_else(|| ApiError::bad_request("the body is empty: an Arrow IPC stream begins with its schema"))?;
+    let (_, inlet) = open.ok_or_else(|| {
+        ApiError::bad_request("the body is empty: an Arrow IPC stream begins with its schema").because(Refusal::Malformed)
+    })?;
     Ok(inlet)
 }
 

@@ -126,10 +126,14 @@ impl Stream for Events {
                     Ok(text) => text,
                     Err(why) => {
                         let error = ApiError::internal(format!("stream '{}': {why}", this.feed.stream()));
+                        this.feed.counts().refuse(error.status());
                         this.last("error", &error.to_json().to_string())
                     }
                 },
-                Poll::Ready(Some(Err(error))) => this.last("error", &error.to_json().to_string()),
+                Poll::Ready(Some(Err(error))) => {
+                    this.feed.counts().refuse(error.status());
+                    this.last("error", &error.to_json().to_string())
+                }
                 Poll::Ready(None) => this.last("end", "{}"),
                 Poll::Pending => {
                     if this.keep_alive.poll_tick(context).is_pending() {

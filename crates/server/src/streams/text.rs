@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::array::{AsArray, Int8Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use tidemill_block::RowKind;
 use tidemill_format::csv::CsvOptions;
 use tidemill_format::json::JsonOptions;
 use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_format::text::TextFormat;
+use tidemill_hub::{ROW_KIND, Refusal};
 
 use super::columns::ColumnMap;
 use super::json::values_as_lines;
@@ -39,32 +41,57 @@ pub(crate) fn decode(kind: TextKind, text: &[u8], schema: &SchemaRef) -> Result<
             (TextFormat::Csv(options.map_err(internal)?), header(text, schema)?, text)
         }
         TextKind::Json => {
-            lines = values_as_lines(text).map_err(|why| ApiError::bad_request(format!("the body is not JSON: {why}")))?;
+            lines = values_as_lines(text).map_err(|why| malformed(format!("the body is not JSON: {why}")))?;
             (json()?, all(schema), lines.as_slice())
         }
         TextKind::JsonLines => (json()?, all(schema), text),
     };
     // What is missing is NULL for now; whether it may be is looked at with the record's number at hand.
-    let nullable = columns.iter().map(|i| schema.field(*i).clone().with_nullable(true)).collect::<Vec<Field>>();
+    let mut nullable = columns.iter().map(|i| schema.field(*i).clone().with_nullable(true)).collect::<Vec<Field>>();
+    let sent = Arc::new(Schema::new(nullable.clone()));
+    let mut map = ColumnMap::new(&sent, schema.clone())?;
+    // What a row does is a text here, as subscribers get it.
+    let kinds = nullable.iter().position(|f| f.name() == ROW_KIND && *f.data_type() == DataType::Int8);
+    if let Some(at) = kinds {
+        nullable[at].set_data_type(DataType::Utf8);
+    }
     let nullable = Arc::new(Schema::new(nullable));
-    let mut map = ColumnMap::new(&nullable, schema.clone()).map_err(ApiError::bad_request)?;
     let projection: Vec<usize> = (0..nullable.fields().len()).collect();
-    let mut decoder = format.decoder(&nullable, &projection).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let mut decoder = format.decoder(&nullable, &projection).map_err(|e| malformed(e.to_string()))?;
     decoder.push(text);
     decoder.finish();
     let (mut batches, mut before) = (Vec::new(), 0u64);
-    while let Some(decoded) = decoder.next(BATCH_ROWS).map_err(|e| ApiError::bad_request(e.to_string()))? {
+    while let Some(decoded) = decoder.next(BATCH_ROWS).map_err(|e| malformed(e.to_string()))? {
         if let Some(bad) = decoded.bad.first() {
-            return Err(ApiError::bad_request(format!("record {}: {}", bad.record + 1, bad.reason))
+            return Err(malformed(format!("record {}: {}", bad.record + 1, bad.reason))
                 .with_help("nothing was taken; correct the record and send all of them again"));
         }
         if decoded.batch.num_rows() > 0 {
-            let rows = map.apply(&decoded.batch, before).map_err(ApiError::bad_request)?;
+            let batch = kinds.map_or(Ok(decoded.batch.clone()), |at| coded(&decoded.batch, at, &sent, before))?;
+            let rows = map.apply(&batch, before)?;
             before += rows.num_rows() as u64;
             batches.push(rows);
         }
     }
     Ok(batches)
+}
+
+/// The rows with their kinds as codes: `+U`, or the code itself.
+fn coded(batch: &RecordBatch, at: usize, schema: &SchemaRef, before: u64) -> Result<RecordBatch, ApiError> {
+    let code = |(row, text): (usize, Option<&str>)| match text.map(str::trim) {
+        None => Ok(None),
+        Some(text) => match RowKind::from_short(text).map(|kind| kind as i8).or_else(|| text.parse().ok()) {
+            Some(code) => Ok(Some(code)),
+            None => {
+                let row = before + row as u64 + 1;
+                Err(malformed(format!("row {row}: column '{ROW_KIND}' is '{text}', expected +I, -U, +U or -D")))
+            }
+        },
+    };
+    let codes = batch.column(at).as_string::<i32>().iter().enumerate().map(code).collect::<Result<Int8Array, _>>()?;
+    let mut columns = batch.columns().to_vec();
+    columns[at] = Arc::new(codes);
+    RecordBatch::try_new(schema.clone(), columns).map_err(internal)
 }
 
 fn json() -> Result<TextFormat, ApiError> {
@@ -76,6 +103,10 @@ fn all(schema: &SchemaRef) -> Vec<usize> {
     (0..schema.fields().len()).collect()
 }
 
+fn malformed(why: String) -> ApiError {
+    ApiError::bad_request(why).because(Refusal::Malformed)
+}
+
 fn internal(error: impl std::fmt::Display) -> ApiError {
     ApiError::internal(error.to_string())
 }
@@ -84,7 +115,7 @@ fn internal(error: impl std::fmt::Display) -> ApiError {
 fn header(text: &[u8], schema: &Schema) -> Result<Vec<usize>, ApiError> {
     let wrong = |why: String| {
         let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        ApiError::bad_request(format!("the header line {why}; the stream has the columns: {}", known.join(", ")))
+        ApiError::bad_request(format!("the header line {why}; the stream has the columns: {}", known.join(", "))).because(Refusal::Schema)
     };
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     let line = text.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
@@ -123,54 +154,4 @@ fn names(line: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow::array::AsArray;
-    use arrow::datatypes::{DataType, Int64Type};
-
-    fn schema() -> SchemaRef {
-        Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false), Field::new("s", DataType::Utf8, true)]))
-    }
-
-    #[track_caller]
-    fn check(kind: TextKind, text: &str, expect: &[(i64, Option<&str>)]) {
-        let batches = decode(kind, text.as_bytes(), &schema()).unwrap_or_else(|e| panic!("{text}: {e}"));
-        let mut rows = Vec::new();
-        for batch in &batches {
-            assert_eq!(batch.schema(), schema());
-            let (n, s) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string::<i32>());
-            rows.extend(n.values().iter().copied().zip(s.iter()));
-        }
-        assert_eq!(rows, expect, "{text}");
-    }
-
-    #[test]
-    fn rows_of_text() {
-        check(TextKind::JsonLines, "{\"n\":1,\"s\":\"a\"}\n\n{\"n\":2}", &[(1, Some("a")), (2, None)]);
-        check(TextKind::Json, "[{\"n\":1},\n {\"s\":\"b\",\n\"n\":2}]", &[(1, None), (2, Some("b"))]);
-        check(TextKind::Json, "{\n\"n\": 7\n}\n", &[(7, None)]);
-        check(TextKind::Csv, "s,n\r\nx,1\r\n\"y,z\",2\r\n", &[(1, Some("x")), (2, Some("y,z"))]);
-        check(TextKind::Csv, "n\n5\n", &[(5, None)]);
-        check(TextKind::Csv, " \"n\" \n", &[]);
-        check(TextKind::Json, "[]", &[]);
-        check(TextKind::JsonLines, "", &[]);
-    }
-
-    #[track_caller]
-    fn fails(kind: TextKind, text: &str, says: &str) {
-        let error = decode(kind, text.as_bytes(), &schema()).expect_err(text).to_string();
-        assert!(error.contains(says), "{text}: {error}");
-    }
-
-    #[test]
-    fn one_wrong_record_refuses_all() {
-        fails(TextKind::JsonLines, "{\"n\":1}\n{\"n\":\"x\"}\n{\"n\":3}\n", "record 2:");
-        fails(TextKind::JsonLines, "{\"n\":1}\n{\"s\":\"x\"}\n", "row 2: column 'n' is NULL");
-        fails(TextKind::Json, "[{\"n\":1}, 3]", "the body is not JSON");
-        fails(TextKind::Csv, "n,s\n1,a\nb,2\n", "record 2:");
-        fails(TextKind::Csv, "n,t\n1,a\n", "names a column 't'");
-        fails(TextKind::Csv, "n,n\n1,2\n", "twice");
-        fails(TextKind::Csv, "s\na\n", "column 'n' is missing");
-        fails(TextKind::Csv, "", "is missing");
-    }
-}
+mod tests;

@@ -21,7 +21,7 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
-use tidemill_hub::Delivery;
+use tidemill_hub::{Delivery, Refusal, Stream};
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::json::JsonLines;
@@ -30,6 +30,7 @@ use super::{Feed, FeedQuery, Incoming, Inlet, KEEP_ALIVE, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::NAME_BYTES_MAX;
+use crate::state::Counts;
 
 /// How long a message may take to leave: a peer that takes nothing for so long is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,7 +89,8 @@ pub(super) async fn open(
     Ok(upgrade.on_upgrade(move |socket| async move {
         let (sink, messages) = socket.split();
         let told = inlet.as_ref().and_then(|i| i.acknowledged().ok()).unwrap_or(0);
-        let connection = Connection { sink, outlet, inlet, named: publisher.is_some(), told, watch: Watch::new(access), name };
+        let (named, watch) = (publisher.is_some(), Watch::new(access));
+        let connection = Connection { sink, outlet, inlet, named, told, watch, name, stream, counts: state.counts.clone() };
         connection.run(messages).await;
     }))
 }
@@ -146,6 +148,8 @@ struct Connection {
     told: u64,
     watch: Watch,
     name: String,
+    stream: Arc<Stream>,
+    counts: Arc<Counts>,
 }
 
 impl Connection {
@@ -160,6 +164,8 @@ impl Connection {
             Ending::Error(error) => (close_code(error), error.message().to_string()),
         };
         if let Ending::Error(error) = &ending {
+            self.counts.refuse(error.status());
+            error.count_in(&self.stream);
             let text = Message::text(error.to_json().to_string());
             if self.send(text).await.is_err() {
                 return;
@@ -203,7 +209,7 @@ impl Connection {
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                         Some(Ok(Message::Close(_))) | None => return Err(Ending::Peer),
                         // A message beyond the limit, a text that is not UTF-8, a frame that is none.
-                        Some(Err(e)) => return Err(ApiError::bad_request(format!("reading a message: {e}")).into()),
+                        Some(Err(e)) => return Err(unreadable(&e).into()),
                     }
                 }
                 () = woken(&self.inlet) => {}
@@ -285,6 +291,20 @@ impl Connection {
         self.told = acknowledged;
         self.send(Message::text(json!({"acknowledged": acknowledged}).to_string())).await
     }
+}
+
+/// What a peer is told of a message that is none.
+fn unreadable(error: &axum::Error) -> ApiError {
+    let told = ApiError::bad_request(format!("reading a message: {error}"));
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(reason) = cause {
+        // A peer that has gone has sent nothing wrong.
+        if reason.is::<std::io::Error>() || reason.to_string().contains("without closing handshake") {
+            return told;
+        }
+        cause = reason.source();
+    }
+    told.because(Refusal::Malformed)
 }
 
 /// The next delivery; never, if the connection only publishes.

@@ -10,6 +10,7 @@ mod create;
 mod cursor;
 pub(crate) mod expression;
 mod file_call;
+mod find;
 mod function;
 pub(crate) mod match_recognize;
 mod refuse;
@@ -25,6 +26,7 @@ use std::ops::Range;
 use sqlparser::tokenizer::Token;
 
 pub(crate) use file_call::file_call;
+pub use find::Finder;
 pub(crate) use table_call::table_call;
 pub(crate) use window::is_table_argument;
 pub use window::window_call;

@@ -3,7 +3,7 @@
 //! works.
 
 use sqlparser::ast::{
-    Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr, Spanned,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr, Spanned,
     TableFactor, TableVersion,
 };
 use sqlparser::tokenizer::{Span as TokenSpan, Token};
@@ -16,16 +16,35 @@ use super::window::{is_table_argument, is_window_function, window_call};
 use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::walk::{self, Node};
 
+/// What there is in place of a function that is called for each row of a table.
+const FUNCTION_OF_TABLES: &str = "CROSS JOIN UNNEST(array) AS t (x) makes rows of an array; SELECT * FROM f(TABLE t PARTITION BY k) gives a whole table to a function, which CREATE FUNCTION f RETURNS TABLE (…) LANGUAGE PROCESS AS '…' makes of a program";
+
 /// Refuses constructs that begin with this word wherever they stand.
 pub(crate) fn check_word(script: &Script<'_>, i: usize) -> Result<(), SqlError> {
     let span = |n: usize| script.span(i).to(script.span(i + n - 1));
     if script.words(i, &["LATERAL", "TABLE"]) {
-        return Err(SqlError::at(span(2), "LATERAL TABLE is not supported: there are no table functions but the windows")
-            .with_help("in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+        return Err(SqlError::at(span(2), "LATERAL TABLE is not supported: a function is not called for each row of a table")
+            .with_help(FUNCTION_OF_TABLES));
     }
     if script.words(i, &["LATERAL", "VIEW"]) {
         return Err(SqlError::at(span(2), "LATERAL VIEW is not part of Flink SQL")
-            .with_help("in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array"));
+            .with_help("CROSS JOIN UNNEST(array) AS t (x) makes rows of an array"));
+    }
+    if ["FIRST", "NEXT"].into_iter().any(|word| script.words(i, &["FETCH", word])) {
+        return Err(SqlError::at(span(2), "FETCH FIRST … ROWS ONLY is not supported").with_help("write LIMIT 10, and OFFSET behind it"));
+    }
+    // A common table expression may have such a name: WITH cube AS (…), WITH cube (a) AS (…).
+    let named = || script.words(i + 2, &["AS"]) || script.tokens.get(i + 2).is_some_and(|t| t.token == Token::LParen);
+    if ["ROLLUP", "CUBE"].into_iter().any(|word| script.words(i, &["WITH", word])) && !named() {
+        return Err(SqlError::at(span(2), "WITH ROLLUP and WITH CUBE are not part of Flink SQL")
+            .with_help("write GROUP BY ROLLUP (a, b), GROUP BY CUBE (a, b) or GROUPING SETS"));
+    }
+    // So may a table or a column.
+    let named = || i > 0 && script.word(i - 1).is_some_and(|word| ["INTO", "AS", "FROM", "JOIN", "TABLE", "VIEW"].contains(&word.as_str()));
+    if ["CHANGES", "FINAL", "STREAM", "WITH", "WITHOUT", "AFTER"].into_iter().any(|word| script.words(i, &["EMIT", word])) && !named() {
+        return Err(SqlError::at(span(2), "EMIT is not part of Flink SQL").with_help(
+            "leave it out: a running GROUP BY gives every change, TUMBLE, HOP and SESSION give a window when it ends, and CUMULATE also what it has so far",
+        ));
     }
     Ok(())
 }
@@ -223,6 +242,26 @@ impl Refuser<'_> {
         Ok(())
     }
 
+    /// What stands in a call or behind it that the function of this name does not take.
+    fn check_arguments(&self, function: &Function) -> Result<(), SqlError> {
+        let Some(ident) = function.name.0.last().and_then(|part| part.as_ident()) else { return Ok(()) };
+        let name = ident.value.to_ascii_uppercase();
+        match (name.as_str(), &function.args) {
+            ("JSON_OBJECT", FunctionArguments::List(list)) if !list.args.iter().all(|arg| matches!(arg, FunctionArg::Unnamed(_))) => self
+                .refuse(
+                    ident.span,
+                    "JSON_OBJECT takes keys and values with commas between them, not KEY … VALUE …",
+                    "write JSON_OBJECT('a', x, 'b', y)",
+                ),
+            ("FIRST_VALUE" | "LAST_VALUE" | "NTH_VALUE", _) if !function.within_group.is_empty() => self.refuse(
+                ident.span,
+                &format!("{name} has no WITHIN GROUP"),
+                "QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1 keeps the first row of each key in any order",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn check_query(&self, query: &Query) -> Result<(), SqlError> {
         if matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)) {
             return self.refuse(
@@ -233,6 +272,15 @@ impl Refuser<'_> {
         }
         if !query.locks.is_empty() || query.for_clause.is_some() {
             return self.refuse(query.body.span(), "FOR UPDATE and its like are not supported: nothing is locked", "leave it out");
+        }
+        if let Some(with) = query.with.as_ref().filter(|with| with.recursive)
+            && with.cte_tables.iter().any(|cte| matches!(*cte.query.body, SetExpr::SetOperation { .. }))
+        {
+            return self.refuse(
+                with.with_token.0.span,
+                "WITH RECURSIVE is not supported: a query cannot read its own result",
+                "to a depth that is known, write one JOIN of the table with itself for each step, and UNION ALL between the steps",
+            );
         }
         Ok(())
     }
@@ -345,11 +393,7 @@ impl Refuser<'_> {
                 }
             }
             TableFactor::Function { .. } => {
-                return self.refuse(
-                    span,
-                    "LATERAL functions are not supported",
-                    "in batch mode CROSS JOIN UNNEST(array) AS t(x) makes rows of an array",
-                );
+                return self.refuse(span, "LATERAL functions are not supported", FUNCTION_OF_TABLES);
             }
             TableFactor::UNNEST { with_offset: true, .. } => return self.refuse(span, "UNNEST WITH OFFSET is not supported", ""),
             TableFactor::Derived { sample: Some(_), .. } => {
@@ -386,6 +430,9 @@ impl Refuser<'_> {
                 "IN (SELECT …) compares one column, not several at once",
                 "write [NOT] EXISTS (SELECT 1 FROM t WHERE t.a = a AND t.b = b)",
             );
+        }
+        if let Expr::Function(function) = expr {
+            self.check_arguments(function)?;
         }
         if let Expr::Function(function) = expr
             && let FunctionArguments::List(list) = &function.args

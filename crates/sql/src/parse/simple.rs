@@ -7,10 +7,10 @@ use sqlparser::tokenizer::Token;
 use super::cursor::Cursor;
 use super::function;
 use super::script::Script;
-use crate::ast::{CopySource, Insert, OnConflict, StatementKind};
-use crate::diagnostic::SqlError;
+use crate::ast::{CopySource, Insert, StatementKind};
+use crate::diagnostic::{Span, SqlError};
 
-/// `INSERT INTO|OVERWRITE name [(columns)] query [ON CONFLICT DO …]`.
+/// `INSERT INTO|OVERWRITE name [(columns)] query [ON CONFLICT DO DEDUPLICATE]`.
 pub(crate) fn insert(c: &mut Cursor<'_>) -> Result<Insert, SqlError> {
     let start = c.position();
     c.expect("INSERT")?;
@@ -27,22 +27,28 @@ pub(crate) fn insert(c: &mut Cursor<'_>) -> Result<Insert, SqlError> {
         || ["SELECT", "WITH", "VALUES", "TABLE"].iter().any(|w| c.is(1, w)) || c.parser.peek_nth_token_ref(1).token == Token::LParen;
     let columns = if *c.peek() == Token::LParen && !query_in_parentheses() { c.idents("the name of a column")? } else { Vec::new() };
     let query = c.query()?;
-    let on_conflict = if c.accept("ON") {
-        c.expect("CONFLICT")?;
-        c.expect("DO")?;
-        Some(if c.accept("NOTHING") {
-            OnConflict::Nothing
-        } else if c.accept("ERROR") {
-            OnConflict::Error
-        } else if c.accept("DEDUPLICATE") {
-            OnConflict::Deduplicate
-        } else {
-            return Err(c.expected("NOTHING, ERROR or DEDUPLICATE"));
-        })
-    } else {
-        None
-    };
-    Ok(Insert { table, columns, overwrite, query, on_conflict, span: c.since(start) })
+    let deduplicate = if c.is(0, "ON") { Some(on_conflict(c)?) } else { None };
+    Ok(Insert { table, columns, overwrite, query, deduplicate, span: c.since(start) })
+}
+
+/// `ON CONFLICT DO DEDUPLICATE`, and where it stands. What else it may say is refused.
+fn on_conflict(c: &mut Cursor<'_>) -> Result<Span, SqlError> {
+    let start = c.position();
+    c.expect("ON")?;
+    c.expect("CONFLICT")?;
+    c.expect("DO")?;
+    if c.accept("NOTHING") {
+        return Err(SqlError::at(c.since(start), "ON CONFLICT DO NOTHING is not supported: of rows with one key the newest stays")
+            .with_help("QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY rt) = 1 at the end of the query keeps the first of each key"));
+    }
+    if c.accept("ERROR") {
+        return Err(SqlError::at(c.since(start), "ON CONFLICT DO ERROR is not supported: of rows with one key the newest stays")
+            .with_help("leave it out; SELECT k FROM t GROUP BY k HAVING COUNT(*) > 1 finds keys that are there more than once"));
+    }
+    if !c.accept("DEDUPLICATE") {
+        return Err(c.expected("DEDUPLICATE"));
+    }
+    Ok(c.since(start))
 }
 
 /// `COPY source TO 'path' [[WITH] (options)]`.

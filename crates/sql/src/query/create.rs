@@ -75,9 +75,11 @@ impl Draft {
 pub(crate) fn create_table(planner: &Planner, create: &CreateTable, name: &str, span: Span) -> Result<Created, SqlError> {
     let lines = planner.lines();
     if let Some(column) = create.partitioned_by.first() {
-        return Err(SqlError::new("PARTITIONED BY is not supported in this version")
-            .or_at(lines.span(column.span))
-            .with_help("leave it out; one table and one INSERT with WHERE per part write to several places"));
+        let columns: Vec<&str> = create.partitioned_by.iter().map(|column| column.value.as_str()).collect();
+        return Err(SqlError::new("PARTITIONED BY is not supported").or_at(lines.span(column.span)).with_help(format!(
+            "leave it out; with the connector 'filesystem' the option 'sink.partition-by' = '{}' divides the rows among directories, as Hive does",
+            columns.join(",")
+        )));
     }
     let mut builder = Builder {
         planner,

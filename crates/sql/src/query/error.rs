@@ -105,7 +105,18 @@ pub(crate) fn sql_error(error: &DataFusionError, lines: &LineIndex<'_>, function
     let named = quoted(&text, '\'').or_else(|| quoted(&text, '`')).or_else(|| quoted(&text, '"'));
     let named = named.and_then(|name| words.find(name).or_else(|| words.find(name.rsplit('.').next().unwrap_or(name))));
     let span = diagnosed.or_else(|| named.and_then(|span| lines.span(span)));
-    SqlError { message: in_our_words(&text), span, help: None }
+    SqlError { message: in_our_words(&text), span, help: advice(&text).map(String::from) }
+}
+
+/// The nearest thing that works, for messages of the planner that do not say it.
+fn advice(text: &str) -> Option<&'static str> {
+    if text.contains("does not support named arguments") {
+        return Some("write the arguments without names, in their order");
+    }
+    if text.contains("WITHIN GROUP is only supported for ordered-set aggregate functions") {
+        return Some("leave WITHIN GROUP out, or sort the rows by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) below");
+    }
+    None
 }
 
 /// A message of the planner with Flink's types and without what it says around it.

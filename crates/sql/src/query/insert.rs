@@ -25,11 +25,15 @@ pub(crate) fn plan_insert(planner: &Planner, insert: &Insert) -> Result<InsertPl
     let Relation::Table { table, .. } = relation else {
         return Err(SqlError::new(format!("{name} is a view: it cannot be written")).or_at(place).or_at(Some(insert.span)));
     };
+    if let Some(place) = insert.deduplicate.filter(|_| table.primary_key.is_empty()) {
+        return Err(SqlError::at(place, format!("ON CONFLICT is about rows with one key, and table {name} has no PRIMARY KEY"))
+            .with_help("declare PRIMARY KEY (k) NOT ENFORCED in its CREATE TABLE, or leave ON CONFLICT out"));
+    }
     let table = with_options(table, first.and_then(|i| planner.hints.options_for(i)));
     let query = planner.query(&insert.query, insert.span)?;
     let columns = if insert.columns.is_empty() { None } else { Some(listed_columns(planner, &table, &insert.columns)?) };
     let plan = fit(planner, query, &table, columns.as_deref(), insert.span, &|i| lines.span(item_span(&insert.query, i)?))?;
-    Ok(InsertPlan { table, plan, span: insert.span, on_conflict: insert.on_conflict, overwrite: insert.overwrite })
+    Ok(InsertPlan { table, plan, span: insert.span, overwrite: insert.overwrite })
 }
 
 /// The place of the expression that gives a column of a query, if the query lists them.

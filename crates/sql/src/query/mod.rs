@@ -25,6 +25,7 @@ pub(crate) mod process;
 pub(crate) mod rewrite_plan;
 pub(crate) mod rewrite_sql;
 pub(crate) mod show;
+mod sort_columns;
 pub(crate) mod temporal;
 #[cfg(test)]
 mod tests;
@@ -125,6 +126,7 @@ impl Planner {
         let lookups = lookup::Context { functions: &self.functions, hints: &self.hints, resolver: self.lookups.as_ref() };
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))
+            .and_then(sort_columns::in_order)
             .and_then(|plan| temporal::plan(plan, &lookups))
             .and_then(|plan| rewrite_plan::plan(plan, &self.functions))
             .and_then(|plan| self.check_types(plan))

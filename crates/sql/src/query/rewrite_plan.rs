@@ -29,11 +29,7 @@ pub(crate) fn plan(plan: LogicalPlan, functions: &Functions) -> Result<LogicalPl
         check_on(&node)?;
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);
-        let node = node.map_expressions(|e| {
-            let name = names.save(&e);
-            let rewritten = casts(e, &schema, functions)?;
-            Ok(if rewritten.transformed { rewritten.update_data(|e| name.restore(e)) } else { rewritten })
-        })?;
+        let node = node.map_expressions(|e| named(e, &names, &schema, functions))?;
         changed |= node.transformed;
         let node = if changed { node.data.recompute_schema()? } else { node.data };
         let node = averages(node, functions)?;
@@ -43,6 +39,19 @@ pub(crate) fn plan(plan: LogicalPlan, functions: &Functions) -> Result<LogicalPl
         Ok(Transformed::new(node.data, changed, datafusion_common::tree_node::TreeNodeRecursion::Continue))
     })?;
     Ok(rewritten.data)
+}
+
+/// Rewrites an expression of a node and keeps its name. In grouping sets every key keeps its own (DataFusion
+/// takes a set under an alias for a plain key), and so do the arguments of GROUPING, which are keys again.
+fn named(expr: Expr, names: &NamePreserver, schema: &DFSchema, functions: &Functions) -> Result<Transformed<Expr>> {
+    if let Expr::GroupingSet(_) = expr {
+        return expr.map_children(|key| named(key, names, schema, functions));
+    }
+    let name = names.save(&expr);
+    let is_grouping = matches!(&expr, Expr::AggregateFunction(f) if f.func.name() == "grouping");
+    let rewritten =
+        if is_grouping { expr.map_children(|key| named(key, names, schema, functions))? } else { casts(expr, schema, functions)? };
+    Ok(if rewritten.transformed { rewritten.update_data(|e| name.restore(e)) } else { rewritten })
 }
 
 /// Refuses a subquery in `ON` that refers to the joined tables. The optimiser moves conditions of joins
@@ -199,7 +208,11 @@ fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<Logi
     }
     let schema = node.schema().clone();
     let kept = schema.fields().len() - exprs.len();
-    let mut outputs: Vec<Expr> = (0..kept).map(|i| Expr::Column(Column::from(schema.qualified_field(i)))).collect();
+    // The number of the set is for GROUPING only, and goes when DataFusion works GROUPING out below.
+    let numbered = has_set_number(&node);
+    let is_number = |column: &Column| numbered && column.relation.is_none() && column.name == Aggregate::INTERNAL_GROUPING_ID;
+    let columns = (0..kept).map(|i| Column::from(schema.qualified_field(i)));
+    let mut outputs: Vec<Expr> = columns.filter(|column| !is_number(column)).map(Expr::Column).collect();
     let mut inner: Vec<Expr> = Vec::with_capacity(exprs.len() + 1);
     let mut keep = |expr: Expr| {
         let (qualifier, name) = expr.qualified_name();
@@ -225,6 +238,16 @@ fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<Logi
         other => other,
     };
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(outputs, Arc::new(below))?)))
+}
+
+/// Whether the columns of a node are those of an aggregate by grouping sets, with the number of the set.
+fn has_set_number(node: &LogicalPlan) -> bool {
+    match node {
+        LogicalPlan::Aggregate(a) => matches!(a.group_expr.as_slice(), [Expr::GroupingSet(_)]),
+        LogicalPlan::Filter(f) => has_set_number(&f.input),
+        LogicalPlan::Window(w) => has_set_number(&w.input),
+        _ => false,
+    }
 }
 
 /// The type of the argument, if the expression is an average of whole numbers.

@@ -229,6 +229,28 @@ fn unnest_reads_the_left_side() {
 }
 
 #[test]
+fn directories_of_values_are_an_option() {
+    fails(
+        "CREATE TABLE t (a INT, b INT) PARTITIONED BY (b, a) WITH ('connector' = 'filesystem')",
+        "PARTITIONED BY is not supported",
+        "b",
+        "'sink.partition-by' = 'b,a'",
+    );
+}
+
+#[test]
+fn conflicts_need_a_key() {
+    let conflict = "ON CONFLICT DO DEDUPLICATE";
+    plan(&format!("INSERT INTO sink (k, v) SELECT auction, ms FROM bid {conflict}"), "sink");
+    fails(
+        &format!("INSERT INTO two SELECT auction, bidder FROM bid {conflict}"),
+        "ON CONFLICT is about rows with one key, and table two has no PRIMARY KEY",
+        conflict,
+        "declare PRIMARY KEY (k) NOT ENFORCED in its CREATE TABLE, or leave ON CONFLICT out",
+    );
+}
+
+#[test]
 fn inserts() {
     plan(
         "INSERT INTO sink SELECT auction, ms, bidder, rt FROM bid",
@@ -685,4 +707,19 @@ fn tables_that_cannot_be_looked_up() {
     session.set_lookup_resolver(std::sync::Arc::new(|table: &tidemill_plan::Table| Err(format!("table '{}': no", table.name))));
     let error = outcome(&mut session, &script).expect_err("no lookup");
     assert!(error.contains("JOIN d FOR SYSTEM_TIME AS OF: table 'dim': no") && error.contains("dim FOR SYSTEM_TIME AS OF o.pt"), "{error}");
+}
+
+/// Columns that only ORDER BY needs are hash-ordered in DataFusion, and state is found again by what plans look like.
+#[test]
+fn a_text_has_one_plan() {
+    for query in [
+        "SELECT auction FROM bid ORDER BY price * ms, bidder LIMIT 6",
+        "SELECT DISTINCT auction FROM (SELECT auction FROM bid ORDER BY ms + price + auction LIMIT 5)",
+        "SELECT a FROM (SELECT auction AS a FROM bid WHERE EXISTS (SELECT 1 FROM trade ORDER BY price * size LIMIT 1) ORDER BY ms * price, bidder LIMIT 2)",
+    ] {
+        let first = shown_plan(query);
+        for _ in 0..30 {
+            assert_eq!(shown_plan(query), first, "{query}");
+        }
+    }
 }

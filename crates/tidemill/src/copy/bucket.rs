@@ -204,7 +204,7 @@ impl BucketStage {
             self.store.settle(&self.directory, &self.lock).map_err(text)?;
         }
         self.abort_others(&[])?;
-        self.store.delete(&self.manifest_key()).map_err(text)
+        self.store.delete_held(&self.manifest_key(), &self.lock).map_err(text)
     }
 
     /// Aborts the uploads of no finished task, and opens tasks again whose uploads are gone. A commit that was begun and cannot go
@@ -272,11 +272,9 @@ impl BucketStage {
     /// Takes away what the copy keeps of itself, and lets the lock go. What cannot be removed is found by the next copy to this
     /// target.
     pub fn remove(self) {
-        // Without the lock it may be another copy's.
-        if self.abort_others(&[]).is_err() && self.lock.check().is_err() {
-            return;
-        }
-        let _ = self.store.delete(&self.manifest_key());
+        // Without the lock they may be another copy's, and none is removed.
+        let _ = self.abort_others(&[]);
+        let _ = self.store.delete_held(&self.manifest_key(), &self.lock);
     }
 
     /// As [`BucketStage::remove`], where what stays would be found again at once.
@@ -285,7 +283,7 @@ impl BucketStage {
     /// The lock was lost; the store refuses to remove the manifest.
     pub fn forget(self) -> Result<(), String> {
         self.abort_others(&[])?;
-        self.store.delete(&self.manifest_key()).map_err(text)
+        self.store.delete_held(&self.manifest_key(), &self.lock).map_err(text)
     }
 }
 

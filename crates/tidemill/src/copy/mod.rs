@@ -205,6 +205,7 @@ fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, pool: Pool, quiet: b
         pool::run_all(
             tasks,
             pool,
+            |(task, _)| task.sources.len(),
             || meters.iter().map(|meter| meter.position()).sum(),
             |(task, meter): (Task, Arc<Meter>), at_once| {
                 meter.begin();

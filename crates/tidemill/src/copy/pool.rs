@@ -2,7 +2,7 @@
 //! [`tidemill_runtime::parallel`]; here they are begun, and end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,27 +53,78 @@ impl Pool {
 
 /// So many workers in terms of tasks: how many at once, and how many files each may read at once.
 struct Shares {
-    tasks: usize,
+    tasks: Vec<Share>,
+    /// Tasks that are not done.
+    left: AtomicUsize,
+    workers: AtomicUsize,
     at_once: AtomicUsize,
+    /// There are more workers than tasks left.
+    spare: AtomicBool,
+}
+
+/// What is a task's.
+struct Share {
+    files: usize,
+    done: AtomicBool,
     each: AtomicUsize,
 }
 
 impl Shares {
-    fn new(tasks: usize, workers: usize) -> Self {
-        let shares = Shares { tasks: tasks.max(1), at_once: AtomicUsize::new(1), each: AtomicUsize::new(1) };
+    /// For tasks of so many files each.
+    fn new(files: impl Iterator<Item = usize>, workers: usize) -> Self {
+        let share = |files| Share { files, done: AtomicBool::new(false), each: AtomicUsize::new(1) };
+        let tasks: Vec<Share> = files.map(share).collect();
+        let (left, one) = (AtomicUsize::new(tasks.len()), || AtomicUsize::new(1));
+        let shares = Shares { tasks, left, workers: one(), at_once: one(), spare: AtomicBool::new(false) };
         shares.set(workers);
         shares
     }
 
     fn set(&self, workers: usize) {
-        self.at_once.store(workers.clamp(1, self.tasks), Ordering::Release);
-        self.each.store((workers / self.tasks).max(1), Ordering::Release);
+        self.workers.store(workers, Ordering::Release);
+        self.at_once.store(workers.clamp(1, self.tasks.len().max(1)), Ordering::Release);
+        // Of very many tasks nothing is looked at before their last ones.
+        let spare = workers > self.left.load(Ordering::Acquire);
+        if !self.spare.swap(spare, Ordering::AcqRel) && !spare {
+            return;
+        }
+        let open: Vec<&Share> = self.tasks.iter().filter(|task| !task.done.load(Ordering::Acquire)).collect();
+        let files: Vec<usize> = open.iter().map(|task| task.files).collect();
+        open.iter().zip(spread(workers, &files)).for_each(|(task, each)| task.each.store(each, Ordering::Release));
+    }
+
+    /// A task is done: what it had goes to those that are left.
+    fn end(&self, task: usize) {
+        self.tasks[task].done.store(true, Ordering::Release);
+        self.left.fetch_sub(1, Ordering::AcqRel);
+        self.set(self.workers.load(Ordering::Acquire));
     }
 
     /// How many workers so many tasks are, if all of `workers` were wanted.
     fn active(&self, at_work: usize, workers: usize) -> usize {
-        if at_work == workers.min(self.tasks) { workers } else { at_work * self.each.load(Ordering::Acquire) }
+        let left = self.left.load(Ordering::Acquire).max(1);
+        if at_work == workers.min(left) { workers } else { at_work * (workers / left).max(1) }
     }
+}
+
+/// Workers for tasks of so many files: one for each task, and those that are left over one after the other, as long as there are
+/// files for them.
+fn spread(workers: usize, files: &[usize]) -> Vec<usize> {
+    let mut each = vec![1; files.len()];
+    let mut spare = workers.saturating_sub(files.len());
+    while spare > 0 {
+        let before = spare;
+        for (each, files) in each.iter_mut().zip(files) {
+            if spare > 0 && *each < *files {
+                *each += 1;
+                spare -= 1;
+            }
+        }
+        if spare == before {
+            break;
+        }
+    }
+    each
 }
 
 /// Counts a thread out if there are more than wanted. It is counted out by the very look: of several that look at the same
@@ -93,21 +144,22 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Does all tasks; `run` does one, and is told how many of its files it may read at once, which may change; `position` says
-/// how many bytes were read in all. After the first error no further task is begun.
+/// Does all tasks, each of so many `files`; `run` does one, and is told how many of its files it may read at once, which may change;
+/// `position` says how many bytes were read in all. After the first error no further task is begun.
 ///
 /// # Errors
 /// The first that a task gave.
 pub fn run_all<T: Send, E: Send>(
     tasks: Vec<T>,
     pool: Pool,
+    files: impl Fn(&T) -> usize,
     position: impl Fn() -> u64,
     run: impl Fn(T, &AtomicUsize) -> Result<(), E> + Sync,
     failed: impl Fn() + Sync,
 ) -> Result<Found, E> {
     let mut search = pool.search();
-    let shares = Shares::new(tasks.len(), search.workers());
-    let queue = Mutex::new(VecDeque::from(tasks));
+    let shares = Shares::new(tasks.iter().map(files), search.workers());
+    let queue: Mutex<VecDeque<(usize, T)>> = Mutex::new(tasks.into_iter().enumerate().collect());
     let error: Mutex<Option<E>> = Mutex::new(None);
     let active = AtomicUsize::new(0);
     let broken = || error.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -121,8 +173,10 @@ pub fn run_all<T: Send, E: Send>(
                 leave.0 = None;
                 return;
             }
-            let Some(task) = take() else { return };
-            if let Err(e) = run(task, &shares.each) {
+            let Some((number, task)) = take() else { return };
+            let done = run(task, &shares.tasks[number].each);
+            shares.end(number);
+            if let Err(e) = done {
                 error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
                 failed();
             }
@@ -169,15 +223,27 @@ mod tests {
         Pool { parallel, memory: None, files: 100 }
     }
 
+    /// Of 5 workers for 3 tasks 3 read: shares were rounded down.
     #[test]
     fn workers_are_tasks_and_files_of_tasks() {
-        let of = |tasks, workers| {
-            let shares = Shares::new(tasks, workers);
-            (shares.at_once.into_inner(), shares.each.into_inner())
-        };
-        assert_eq!([of(10, 4), of(1, 8), of(3, 8), of(0, 2)], [(4, 1), (1, 8), (3, 2), (1, 2)]);
-        let shares = Shares::new(3, 8);
-        assert_eq!([shares.active(3, 8), shares.active(1, 8), shares.active(5, 4)], [8, 2, 10]);
+        #[track_caller]
+        fn check(files: &[usize], workers: usize, at_once: usize, each: &[usize]) {
+            let shares = Shares::new(files.iter().copied(), workers);
+            assert_eq!(shares.at_once.load(Ordering::Relaxed), at_once);
+            assert_eq!(shares.tasks.iter().map(|task| task.each.load(Ordering::Relaxed)).collect::<Vec<_>>(), each);
+        }
+        check(&[9; 10], 4, 4, &[1; 10]);
+        check(&[9], 8, 1, &[8]);
+        check(&[9, 9, 9], 5, 3, &[2, 2, 1]);
+        check(&[9, 9, 9], 8, 3, &[3, 3, 2]);
+        check(&[1, 9, 2], 8, 3, &[1, 5, 2]);
+        check(&[1, 1], 8, 2, &[1, 1]);
+        check(&[], 2, 1, &[]);
+        let shares = Shares::new([9, 9, 9].into_iter(), 8);
+        assert_eq!([shares.active(3, 8), shares.active(1, 8), shares.active(5, 4)], [8, 2, 5]);
+        shares.end(1);
+        assert_eq!([0, 2].map(|task: usize| shares.tasks[task].each.load(Ordering::Relaxed)), [4, 4]);
+        assert_eq!(shares.active(2, 8), 8);
     }
 
     /// Once two that looked at the same time both left, nobody was there for the tasks that were left, and the copy counted as
@@ -207,12 +273,12 @@ mod tests {
                 sum.fetch_add(n, Ordering::Relaxed);
                 Ok::<(), String>(())
             };
-            let found = run_all((1..=100).collect(), pool(parallel), || 0, add, || {}).unwrap();
+            let found = run_all((1..=100).collect(), pool(parallel), |_| 1, || 0, add, || {}).unwrap();
             assert_eq!(sum.load(Ordering::Relaxed), 5050);
             assert_eq!(found.found, parallel == Parallel::Auto { most: 8 });
             let fail = |n: usize, _: &AtomicUsize| if n == 3 { Err(n) } else { Ok(()) };
-            assert_eq!(run_all((1..=100).collect(), pool(parallel), || 0, fail, || {}), Err(3));
+            assert_eq!(run_all((1..=100).collect(), pool(parallel), |_| 1, || 0, fail, || {}), Err(3));
         }
-        assert!(run_all(Vec::<u8>::new(), pool(Parallel::Fixed(2)), || 0, |_, _: &AtomicUsize| Err("never"), || {}).is_ok());
+        assert!(run_all(Vec::<u8>::new(), pool(Parallel::Fixed(2)), |_| 1, || 0, |_, _: &AtomicUsize| Err("never"), || {}).is_ok());
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, sink_lines, text, tidemill, wait_for};
+use crate::harness::{Background, Kills, Scratch, finish, newest_checkpoint, root, sink_lines, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 const SINKS: [&str; 4] = ["costs", "vwap_5m", "vwap_1h", "vwap_24h"];
 const TRADES: usize = 120_000;
@@ -71,40 +72,18 @@ fn killed_at_any_moment() {
     succeeds(&mut vwap(&job, &input, &reference.display().to_string()));
     let expect = SINKS.map(|s| sink_lines(&reference.join(s)));
     assert!(expect.iter().all(|lines| lines.len() == count), "a line for each trade in each sink");
-    let (mut kills, mut rounds) = (0, 0);
-    // The job may finish before it was killed often enough: then it begins anew.
-    while kills < wanted {
+    let (mut kills, mut rounds) = (Kills::new(wanted, random), 0);
+    while kills.left() {
         rounds += 1;
         let round = Scratch::new("crash-round");
         let (state, output) = (round.path().join("state"), round.at("out"));
-        let mut longest_ms = 150;
-        let mut before = None;
-        let mut history = Vec::new();
-        loop {
+        let history = kills.run(&state, 150, |random| {
             let mut command = vwap(&job, &input, &output);
-            let rows = random.of(&["16", "64", "256", "1000"]);
-            let shards = 1 + random.below(3);
+            let (rows, shards) = (random.of(&["16", "64", "256", "1000"]), 1 + random.below(3));
             command.arg("--state-dir").arg(&state).args(["--set", "execution.checkpointing.interval=20ms"]);
             command.arg("--set").arg(format!("block.size={rows}")).arg("--parallelism").arg(shards.to_string());
-            let delay = 1 + random.below(longest_ms);
-            history.push(format!("block size {rows}, parallelism {shards}, {delay} ms"));
-            if kills >= wanted {
-                succeeds(&mut command);
-                break;
-            }
-            let mut running = Background::start(&mut command);
-            std::thread::sleep(Duration::from_millis(delay));
-            let _ = running.0.kill();
-            match running.end() {
-                (None, _) => kills += 1,
-                (Some(0), _) => break,
-                (code, errors) => panic!("ended with {code:?} after {history:#?}\n{errors}"),
-            }
-            // Without a new checkpoint there was no progress: more time, until there is.
-            let now = newest_checkpoint(&state);
-            longest_ms = if now > before { 150 } else { longest_ms + longest_ms / 3 };
-            before = now;
-        }
+            (command, format!("block size {rows}, parallelism {shards}"))
+        });
         for (sink, expect) in SINKS.iter().zip(&expect) {
             let dir = Path::new(&output).join(sink);
             let found = sink_lines(&dir);
@@ -123,7 +102,7 @@ fn killed_at_any_moment() {
             assert!(hidden.is_empty(), "{sink}: unfinished parts are left: {hidden:?} after {history:#?}");
         }
     }
-    println!("{kills} kills in {rounds} rounds");
+    println!("{} kills in {rounds} rounds", kills.done);
 }
 
 #[test]
@@ -222,7 +201,7 @@ fn fingerprint(dir: &Path) -> (u64, u64, u64) {
 fn real_trades_whatever_the_block_size() {
     let input = root().join("../shared/data/trades/us_equity_trades_2013-10-07_11.csv.gz");
     if !input.exists() {
-        println!("skipped: there are no real trades at {}", input.display());
+        not_run(&format!("there are no real trades at {}", input.display()));
         return;
     }
     let scratch = Scratch::new("real-trades");

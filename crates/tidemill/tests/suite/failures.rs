@@ -1,12 +1,15 @@
 //! What goes wrong is said: wrong SQL, wrong options, bad data, missing files, full disks, damaged
 //! state; with the right exit code. And what the commands other than `run` print.
 
+pub mod peers;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, sink_lines, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 /// Table `t` reads `t.csv`; the sink `s` prints one number.
 pub const TABLES: &str = "CREATE TABLE t (a BIGINT, b BIGINT) WITH ('connector' = 'filesystem', 'path' = '${DIR}/t.csv', 'format' = 'csv');
@@ -43,9 +46,15 @@ pub fn check(t: impl AsRef<[u8]>, sql: &str, code: i32, parts: &[&str]) {
 /// A wrong statement behind [`TABLES`]: exit code 2, `word` is underlined, and the parts are said.
 #[track_caller]
 fn check_sql(statement: &str, word: &str, parts: &[&str]) {
+    check_place(&format!("{TABLES}{statement}"), "3", word, parts);
+}
+
+/// A job ends with exit code 2, `word` is underlined in this line, and the parts are said.
+#[track_caller]
+fn check_place(sql: &str, line: &str, word: &str, parts: &[&str]) {
     let scratch = Scratch::new("sql");
     scratch.write("t.csv", "1,2\n");
-    let output = run(&scratch, &format!("{TABLES}{statement}"), &[]);
+    let output = run(&scratch, sql, &[]);
     expect(&output, 2, parts);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines: Vec<&str> = errors.lines().collect();
@@ -53,7 +62,7 @@ fn check_sql(statement: &str, word: &str, parts: &[&str]) {
     let above = lines[at - 1].chars().zip(lines[at].chars());
     let underlined: String = above.filter(|(_, mark)| *mark == '^').map(|(c, _)| c).collect();
     assert_eq!(underlined, word, "\n{errors}");
-    assert!(errors.contains("job.sql:3:"), "the place is not named:\n{errors}");
+    assert!(errors.contains(&format!("job.sql:{line}:")), "the place is not named:\n{errors}");
 }
 
 #[test]
@@ -91,6 +100,7 @@ fn wrong_options_are_named() {
     check("1\n", &source("'connector' = 'filesytem', 'path' = 'x', 'format' = 'csv'"), 2, &["'filesytem'", "filesystem"]);
     let misspelt = source("'connector' = 'filesystem', 'pth' = 'x', 'path' = '${DIR}/t.csv', 'format' = 'csv'");
     check("1\n", &misspelt, 2, &["table 't'", "'pth'", "did you mean 'path'?"]);
+    check_place(&misspelt, "1", "'pth'", &["table 't'"]);
     let insert = format!("{TABLES}INSERT INTO s SELECT a FROM t;");
     check("1,2\n", &format!("SET 'block.sise' = '3';\n{insert}"), 2, &["'block.sise'", "did you mean 'block.size'?"]);
     check("1,2\n", &format!("SET 'block.size' = '0';\n{insert}"), 2, &["'block.size' = '0'", "from 1"]);
@@ -113,26 +123,24 @@ fn wrong_options_are_named() {
 #[test]
 fn what_a_stream_cannot_do() {
     let job = |rest: &str| format!("{TABLES}{rest}");
-    check("1,2\n", &job("INSERT INTO s SELECT a FROM t ORDER BY a;"), 2, &["ORDER BY", "batch"]);
-    check("1,2\n", &job("INSERT INTO s SELECT a FROM t WHERE a > (SELECT b FROM t);"), 2, &["must have one row", "MAX", "LIMIT 1"]);
-    check(
-        "1,2\n",
-        &job("INSERT INTO s SELECT a FROM t WHERE a > 5 OR a NOT IN (SELECT b FROM t);"),
-        2,
+    check_sql("INSERT INTO s SELECT a FROM t ORDER BY a;", "ORDER BY a", &["event-time column first", "batch"]);
+    check_sql("INSERT INTO s SELECT a FROM t WHERE a > (SELECT b FROM t);", "> (SELECT", &["must have one row", "MAX", "LIMIT 1"]);
+    check_sql(
+        "INSERT INTO s SELECT a FROM t WHERE a > 5 OR a NOT IN (SELECT b FROM t);",
+        "NOT IN (SELECT",
         &["NOT IN", "beneath OR", "EXISTS"],
     );
-    check(
-        "1,2\n",
-        &job("INSERT INTO s SELECT CASE WHEN a IN (SELECT b FROM t) THEN 1 ELSE 0 END FROM t;"),
-        2,
+    check_sql(
+        "INSERT INTO s SELECT CASE WHEN a IN (SELECT b FROM t) THEN 1 ELSE 0 END FROM t;",
+        "IN (SELECT",
         &["IN (SELECT …)", "WHERE", "LEFT JOIN"],
     );
-    check("1,2\n", &job("INSERT INTO s SELECT SUM(a) OVER (PARTITION BY b ORDER BY a) FROM t;"), 2, &["event time", "WATERMARK"]);
-    check(
-        "1,2\n",
+    check_sql("INSERT INTO s SELECT SUM(a) OVER (PARTITION BY b ORDER BY a) FROM t;", "ORDER BY a", &["event time", "WATERMARK"]);
+    check_place(
         &job("CREATE TABLE f (a BIGINT, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '${DIR}/out', 'format' = 'csv');
               INSERT INTO f SELECT a, COUNT(*) FROM t GROUP BY a;"),
-        2,
+        "4",
+        "INTO f",
         &["table 'f'", "updates", "windows"],
     );
     check(
@@ -143,6 +151,58 @@ fn what_a_stream_cannot_do() {
          INSERT INTO s SELECT a FROM t;",
         2,
         &["table 't' has no end", "streaming"],
+    );
+}
+
+#[test]
+fn what_a_stream_cannot_do_with_event_time() {
+    let refused = |query: &str, word: &str, parts: &[&str]| {
+        let table = "CREATE TABLE e (k BIGINT, p TIMESTAMP(3), ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');";
+        check_place(&format!("{TABLES}{table}\nINSERT INTO s\n{query};"), "5", word, parts);
+    };
+    refused("SELECT NTILE(2) OVER (PARTITION BY k ORDER BY ts) FROM e", "NTILE", &["yet to come", "ROW_NUMBER", "batch"]);
+    refused(
+        "SELECT SUM(k) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM e",
+        "FOLLOWING",
+        &["ends at CURRENT ROW", "LEAD", "batch"],
+    );
+    refused("SELECT SUM(k) OVER (ORDER BY ts GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM e", "GROUPS", &["supported are RANGE"]);
+    refused("SELECT SUM(k) OVER (PARTITION BY k ORDER BY k) FROM e", "ORDER BY k", &["'k' is BIGINT"]);
+    refused("SELECT SUM(k) OVER (PARTITION BY k ORDER BY ts DESC) FROM e", "ORDER BY ts", &["ascending", "batch"]);
+    let windows = "INTERVAL '1' SECOND)) GROUP BY window_start, window_end";
+    refused(&format!("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE e, DESCRIPTOR(p), {windows}"), "DESCRIPTOR(p)", &["'p'", "WATERMARK FOR p"]);
+    refused(
+        &format!("SELECT COUNT(*) FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), {windows}, GROUPING SETS ((k), ())"),
+        "GROUPING SETS",
+        &["SESSION", "TUMBLE", "batch"],
+    );
+}
+
+/// Of several inserts the one is shown that cannot be planned; and of an insert, the view that it reads.
+#[test]
+fn which_of_several_inserts_it_is() {
+    let job = |rest: &str| format!("{TABLES}{rest}");
+    check_place(
+        &job("INSERT INTO s SELECT a FROM t; -- ORDER BY b\nINSERT INTO s SELECT b FROM t\nORDER BY b;\nINSERT INTO s SELECT a FROM t;"),
+        "5",
+        "ORDER BY b",
+        &["event-time column first"],
+    );
+    check_place(
+        &job(
+            "EXECUTE STATEMENT SET BEGIN\nINSERT INTO s SELECT a FROM t;\nINSERT INTO s SELECT a FROM t WHERE a = ANY (SELECT b FROM t);\nEND;",
+        ),
+        "5",
+        "ANY (SELECT",
+        &["MIN or MAX"],
+    );
+    check_place(
+        &job(
+            "CREATE VIEW v AS SELECT a FROM t WHERE a <> (SELECT b FROM t);\nCREATE VIEW w AS SELECT a FROM v;\nINSERT INTO s SELECT a FROM w;",
+        ),
+        "3",
+        "<> (SELECT",
+        &["must have one row"],
     );
 }
 
@@ -161,15 +221,23 @@ fn input_that_cannot_be_read() {
     scratch.write("tt.csv", "1,2\n");
     expect(&run(&scratch, &insert, &[]), 1, &["t.csv", "did you mean", "tt.csv"]);
 
-    // The superuser may read everything: then there is nothing to test.
     let dir = scratch.path().join("t.csv");
     std::fs::create_dir(&dir).expect("a directory");
     let permit = |mode: &str| assert!(Command::new("chmod").arg(mode).arg(&dir).status().expect("the command `chmod`").success());
     permit("000");
-    if std::fs::read_dir(&dir).is_ok() {
-        println!("skipped: a directory without permission (this user may read everything)");
+    // The superuser may read everything, unless it gives that up.
+    let plain = if std::fs::read_dir(&dir).is_ok() { Command::new("setpriv") } else { Command::new("env") };
+    let mut humble = plain;
+    if humble.get_program() == "setpriv" {
+        humble.args(["--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]);
+    }
+    humble.arg(env!("CARGO_BIN_EXE_tidemill")).args(["run", &scratch.at("job.sql"), "-D"]);
+    humble.arg(format!("DIR={}", scratch.path().display()));
+    scratch.write("job.sql", &insert);
+    if humble.get_program() == "setpriv" && Command::new("setpriv").arg("--version").output().is_err() {
+        not_run("a directory without permission (this user may read everything, and setpriv is not installed)");
     } else {
-        expect(&run(&scratch, &insert, &[]), 1, &["t.csv", "ermission denied"]);
+        expect(&finish(&mut humble), 1, &["t.csv", "ermission denied"]);
     }
     permit("700");
 
@@ -280,6 +348,12 @@ fn values_that_cannot_be_computed() {
 struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
+    /// Makes it large enough for what tests write.
+    fn grow(&self) {
+        let grown = Command::new("mount").args(["-o", "remount,size=64m"]).arg(self.0).status();
+        assert!(grown.is_ok_and(|s| s.success()), "making the disk larger");
+    }
+
     /// Only the superuser may mount.
     fn mount(at: &'a Path) -> Option<Self> {
         std::fs::create_dir(at).expect("a directory");
@@ -314,12 +388,45 @@ fn output_that_cannot_be_written() {
     let scratch = Scratch::new("full-disk");
     let at = scratch.path().join("disk");
     let Some(_disk) = SmallDisk::mount(&at) else {
-        println!("skipped: a full disk (mounting a small one takes a superuser)");
+        not_run("a full disk (mounting a small one takes a superuser)");
         return;
     };
     scratch.write("t.csv", (0..100_000).map(|n| format!("{n},{n}\n")).collect::<String>());
     expect(&run(&scratch, &sink("${DIR}/disk/out"), &[]), 1, &["table 'f'", "disk/out", "No space left"]);
     assert!(sink_lines(&at.join("out")).is_empty(), "a job that failed shows no output");
+}
+
+/// The job ends with an error at the checkpoint that does not fit; with room it goes on from the last that did.
+#[test]
+fn checkpoints_on_a_full_disk() {
+    let scratch = Scratch::new("full-state");
+    let at = scratch.path().join("disk");
+    let Some(disk) = SmallDisk::mount(&at) else {
+        not_run("checkpoints on a full disk (mounting a small one takes a superuser)");
+        return;
+    };
+    scratch.write("t.csv", (0..20_000).map(|n| format!("{},{n}\n", n % 10_000)).collect::<String>());
+    let job = format!("{TABLES}INSERT INTO s SELECT SUM(n) FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING COUNT(*) = 2);");
+    let state = scratch.at("disk/state");
+    let arguments = [
+        "--state-dir",
+        &state,
+        "--parallelism",
+        "1",
+        "--set",
+        "block.size=100",
+        "--set",
+        "debug.checkpoint-blocks=3",
+        "--set",
+        "block.linger=0 ms",
+    ];
+    expect(&run(&scratch, &job, &arguments), 1, &["disk/state", "No space left"]);
+    assert!(newest_checkpoint(Path::new(&state)).is_some(), "the first checkpoints fit");
+    disk.grow();
+    let output = run(&scratch, &job, &arguments);
+    expect(&output, 0, &[]);
+    let printed = text(&output);
+    assert_eq!(printed.lines().last(), Some("+U[20000]"), "{printed}");
 }
 
 #[test]
@@ -366,7 +473,7 @@ fn damaged_state() {
     expect(&run(&scratch, &job, &["--state-dir", &state]), 0, &[]);
 }
 
-fn read_json(path: &str) -> Value {
+pub fn read_json(path: &str) -> Value {
     let content = std::fs::read_to_string(path).expect("the metrics");
     serde_json::from_str(&content).unwrap_or_else(|e| panic!("the metrics are no JSON: {e}\n{content}"))
 }

@@ -7,6 +7,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::crash::Random;
+use crate::not_run::not_run;
+
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the crate lies in the repository")
@@ -122,6 +125,26 @@ pub fn fold(stdout: &str, name: &str) -> Vec<String> {
     out
 }
 
+/// Folds lines of changes in Debezium's form to the rows that they leave, sorted. The changes lie in files of several
+/// shards and attempts, so their order is not looked at.
+pub fn fold_changes(lines: &[String]) -> Vec<String> {
+    let mut rows: BTreeMap<String, i64> = BTreeMap::new();
+    for line in lines {
+        let change: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("not a change: {line:?}: {e}"));
+        for (side, by) in [("before", -1), ("after", 1)] {
+            if !change[side].is_null() {
+                *rows.entry(change[side].to_string()).or_default() += by;
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for (row, count) in rows {
+        assert!(count >= 0, "row {row} was retracted {} times more than it was there", -count);
+        out.extend(std::iter::repeat_n(row, count as usize));
+    }
+    out
+}
+
 /// A process in the background; killed when dropped.
 pub struct Background(pub std::process::Child);
 
@@ -160,6 +183,54 @@ impl Drop for Background {
     }
 }
 
+/// Jobs that are killed at any moment and go on.
+pub struct Kills {
+    random: Random,
+    wanted: u64,
+    /// How often a job was killed so far.
+    pub done: u64,
+}
+
+impl Kills {
+    /// So many, at moments that `random` gives.
+    pub fn new(wanted: u64, random: Random) -> Self {
+        Kills { random, wanted, done: 0 }
+    }
+
+    /// Whether more are wanted. A job may finish before it was killed often enough: then another begins anew.
+    pub fn left(&self) -> bool {
+        self.done < self.wanted
+    }
+
+    /// Lets a job run to its end, with its checkpoints in `state`: killed within `longest_ms`, again and again until there are
+    /// enough kills or it was faster. `command` makes a run, and says what it is like. Returns what happened, for messages.
+    pub fn run(&mut self, state: &Path, longest_ms: u64, mut command: impl FnMut(&mut Random) -> (Command, String)) -> Vec<String> {
+        let (mut within_ms, mut before, mut history) = (longest_ms, None, Vec::new());
+        loop {
+            let (mut command, how) = command(&mut self.random);
+            let delay_ms = 1 + self.random.below(within_ms);
+            history.push(format!("{how}, {delay_ms} ms"));
+            if !self.left() {
+                let output = finish(&mut command);
+                assert!(output.status.success(), "{command:?} after {history:#?}\n{}", text(&output));
+                return history;
+            }
+            let mut running = Background::start(&mut command);
+            std::thread::sleep(Duration::from_millis(delay_ms));
+            let _ = running.0.kill();
+            match running.end() {
+                (None, _) => self.done += 1,
+                (Some(0), _) => return history,
+                (code, errors) => panic!("ended with {code:?} after {history:#?}\n{errors}"),
+            }
+            // Without a new checkpoint there was no progress: more time, until there is.
+            let now = newest_checkpoint(state);
+            within_ms = if now > before { longest_ms } else { within_ms + within_ms / 3 };
+            before = now;
+        }
+    }
+}
+
 /// Waits until something is so; fails the test after two minutes.
 #[track_caller]
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
@@ -174,4 +245,15 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
 pub fn newest_checkpoint(state: &Path) -> Option<u64> {
     let entries = std::fs::read_dir(state).ok()?;
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.strip_prefix("chk-")?.parse().ok()).max()
+}
+
+/// How many connections a test opens at once: `few`, or what the environment variable TIDEMILL_TEST_CONNECTIONS says
+/// (10000 takes a minute). `None`, with a word, where the system lets a process open too few files.
+pub fn many_connections(few: u64) -> Option<u64> {
+    let wanted = std::env::var("TIDEMILL_TEST_CONNECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(few);
+    if tidemill_runtime::metrics::raise_open_files() < 2 * wanted + 200 {
+        not_run(&format!("{wanted} connections (this system lets a process open too few)"));
+        return None;
+    }
+    Some(wanted)
 }

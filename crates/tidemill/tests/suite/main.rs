@@ -1,5 +1,7 @@
 //! The tests of the whole: jobs as users run them.
 
+mod bench;
+mod blocks;
 mod capacity;
 mod copy;
 mod copy_bucket;
@@ -12,6 +14,7 @@ mod functions;
 mod golden;
 mod harness;
 mod kafka;
+mod live;
 mod lookup;
 mod nexmark;
 mod oracle;
@@ -22,6 +25,10 @@ mod serve_crash;
 mod siddhi;
 mod soak;
 mod soccer;
+mod sockets;
 mod spill;
 mod tree;
 mod usage;
+
+#[path = "../../../../tests/not_run.rs"]
+mod not_run;

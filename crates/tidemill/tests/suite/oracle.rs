@@ -1,6 +1,8 @@
 //! The oracle: random queries over random rows must give the same lines as a stream, at any block
 //! size and parallelism, as in batch mode, which another engine's executor runs.
 //!
+//! A result that is updated goes to a file of changes; compared is what they leave, whatever came between.
+//!
 //! `ORACLE_CASES` says how many cases, `ORACLE_SEED` the seed of the first; the others count on from
 //! it. What is random is in the modules below, what a case is and how it is compared is here.
 
@@ -20,7 +22,7 @@ use std::time::{Duration, Instant};
 use tidemill::runtime::script::{Script, Step, render};
 use tidemill::runtime::{JobOptions, Stop};
 
-use crate::harness::{Scratch, sink_lines};
+use crate::harness::{Scratch, fold_changes, sink_lines};
 use query::Generator;
 use random::Random;
 
@@ -42,6 +44,23 @@ const SHRINK_RUNS: usize = 120;
 struct Variation {
     block_size: String,
     parallelism: usize,
+    /// Changes are folded to one a group and block.
+    mini_batch: bool,
+}
+
+/// Where the result of a query goes.
+struct Target {
+    name: String,
+    /// It holds changes, not rows.
+    changes: bool,
+}
+
+impl Target {
+    /// The rows that a run has left in the directory `out`, sorted.
+    fn rows(&self, out: &str) -> Vec<String> {
+        let lines = sink_lines(&Path::new(out).join(&self.name));
+        if self.changes { fold_changes(&lines) } else { lines }
+    }
 }
 
 /// A random job and its random input.
@@ -49,7 +68,7 @@ struct Case {
     rows: Vec<String>,
     /// The script; `{in}` is the input file, `{out}` the directory of the sinks.
     script: String,
-    sinks: Vec<String>,
+    sinks: Vec<Target>,
     variations: Vec<Variation>,
 }
 
@@ -72,18 +91,20 @@ impl Case {
             let sink = format!("sink{number}");
             let columns: Vec<String> = query.columns.iter().enumerate().map(|(i, kind)| format!("s{i} {}", kind.sql())).collect();
             query.views.iter().for_each(|view| script += &format!("{view}\n"));
+            let format = if query.updating { "debezium-json" } else { "csv" };
             script += &format!(
-                "CREATE TABLE {sink} ({})\nWITH ('connector' = 'filesystem', 'path' = '{{out}}/{sink}', 'format' = 'csv');\n",
+                "CREATE TABLE {sink} ({})\nWITH ('connector' = 'filesystem', 'path' = '{{out}}/{sink}', 'format' = '{format}');\n",
                 columns.join(", ")
             );
             inserts += &format!("INSERT INTO {sink} {};\n", query.sql);
-            sinks.push(sink);
+            sinks.push(Target { name: sink, changes: query.updating });
         }
         script += &inserts;
         let variations = (0..2)
             .map(|_| Variation {
                 block_size: random.pick(&["1", "2", "7", "64", "auto"]).to_string(),
                 parallelism: random.between(1, 3) as usize,
+                mini_batch: random.chance(25),
             })
             .collect();
         Case { rows, script, sinks, variations }
@@ -104,15 +125,18 @@ impl Case {
         for (number, variation) in self.variations.iter().enumerate() {
             let to = scratch.at(&format!("stream-{number}"));
             let parallelism = variation.parallelism.to_string();
-            let settings =
-                [("block.size", variation.block_size.as_str()), ("parallelism.default", &parallelism), ("debug.check-operators", "true")];
+            let settings = [
+                ("block.size", variation.block_size.as_str()),
+                ("parallelism.default", &parallelism),
+                ("table.exec.mini-batch.enabled", if variation.mini_batch { "true" } else { "false" }),
+                ("debug.check-operators", "true"),
+            ];
             let late = run(&script.replace("{out}", &to), &settings).map_err(|e| format!("stream, {variation:?}: {e}"))?;
             for sink in &self.sinks {
-                let expect = sink_lines(&Path::new(&out).join(sink));
-                let found = sink_lines(&Path::new(&to).join(sink));
+                let (expect, found) = (sink.rows(&out), sink.rows(&to));
                 if expect != found {
                     let late = if late > 0 { format!("; {late} rows were dropped as late, though none is") } else { String::new() };
-                    return Err(format!("stream, {variation:?}: {sink}: {}{late}", difference(&expect, &found)));
+                    return Err(format!("stream, {variation:?}: {}: {}{late}", sink.name, difference(&expect, &found)));
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! `tidemill serve` and its clients: jobs over REST, publishers and subscribers in several languages,
 //! TLS and tokens, and what goes wrong. The server runs as a process of its own, as users run it.
 
+mod adapters;
+mod changes;
 pub mod clients;
 mod jobs;
 mod protocols;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::harness::{Background, Scratch, finish, fold, root, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 /// Events on each channel.
 const EVENTS: i64 = 2000;
@@ -19,7 +20,7 @@ fn siddhi() -> Option<&'static Path> {
     let built = BUILT.get_or_init(|| match build() {
         Ok(directory) => Some(directory),
         Err(reason) => {
-            println!("NOT RUN: the tests with Siddhi's own client and server: {reason}");
+            not_run(&format!("the tests with Siddhi's own client and server: {reason}"));
             None
         }
     });

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{Background, Scratch, tidemill};
+use crate::not_run::not_run;
 
 /// Rows of a busy phase, which has a third as many keys. A pattern cannot end for a tenth of the keys, a row
 /// of the left side finds no partner for a quarter.
@@ -97,7 +98,7 @@ fn memory_ends_where_it_began() {
     let entries: u64 = nodes.iter().filter_map(|n| n["state_entries"].as_u64()).sum();
     assert!(entries <= ENTRIES_MAX, "{entries} keys or rows are left in state: {written}");
     if memory.is_empty() {
-        println!("skipped: memory (this system has no /proc)");
+        not_run("memory (this system has no /proc)");
         return;
     }
     // What is held moves up and down with the phases: the peaks of the first and the last third are compared.

@@ -169,8 +169,10 @@ fn no_path_of_a_machine_is_written_down() {
     let homes = [["/ro", "ot/"], ["/ho", "me/"], ["/wo", "rk/"], ["/Us", "ers/"]].map(|parts| parts.concat());
     let mut found = Vec::new();
     for (name, text) in texts(|_| true) {
+        // What was measured is also told without the directory that was made for it.
+        let kept = name.starts_with("benches/runs/");
         for (number, line) in text.lines().enumerate() {
-            if homes.iter().any(|home| line.contains(home.as_str())) {
+            if homes.iter().any(|home| line.contains(home.as_str())) || (kept && line.contains("/tmp/")) {
                 found.push(format!("{name}:{}", number + 1));
             }
         }

@@ -22,6 +22,11 @@ fn the_nearest_value_is_named() {
         (format!("{file}'csv'"), "'connector' = 'prnt'".into(), ["table 's'", "'prnt'", "did you mean 'print'?"]),
         (format!("{file}'csv'"), "'connector' = 'stdout', 'format' = 'jsn'".into(), ["table 's'", "'jsn'", "did you mean 'json'?"]),
         (format!("{file}'csv'"), "'connector' = 'datagen'".into(), ["table 's'", "'datagen'", "only be read from"]),
+        (
+            format!("{file}'csv'"),
+            "'connector' = 'http', 'url' = 'http://127.0.0.1:1', 'format' = 'json', 'block.size' = '5', 'batch.rows' = '7'".into(),
+            ["table 's'", "'batch.rows' = '7'", "leave one out"],
+        ),
     ];
     for (t, s, parts) in cases {
         check("1\n", &job(&t, &s), 2, &parts);

@@ -1,11 +1,10 @@
 //! Writes Arrow files: rows are gathered into batches of one size, whatever the blocks were.
 
-use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
 use tidemill_format::ipc::ArrowOptions;
 
-use super::{Parts, WholeWriter};
+use super::{Parts, WholeWriter, bytes_of};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
 /// Bytes gathered before they become a batch, though it has fewer rows than it may have.
@@ -20,11 +19,6 @@ pub(in crate::filesystem) struct IpcWriter {
     waiting: Vec<Block>,
     waiting_rows: usize,
     waiting_bytes: usize,
-}
-
-/// Bytes that the rows of a batch take, whatever they are slices of.
-fn bytes_of(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 impl IpcWriter {

@@ -64,6 +64,18 @@ fn values_become_columns() {
     assert_eq!(read(ColumnData::F64(Some(1.5)), DataType::Utf8, true).unwrap(), "1.5000");
 }
 
+/// The key 'ab' was found in a column `char(4)` as 'ab  ', and passed over as one that was not asked for.
+#[test]
+fn texts_of_fixed_length_come_without_blanks() {
+    let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Utf8, true)]));
+    for (r#type, expect) in [(ColumnType::BigChar, " ab"), (ColumnType::NChar, " ab"), (ColumnType::NVarchar, " ab  ")] {
+        let mut columns = Columns::new(&schema).unwrap();
+        columns.describe(&[Column::new("c".into(), r#type)]).unwrap();
+        columns.builders[0].push(text(" ab  ")).unwrap();
+        assert_eq!(array_value_to_string(&columns.builders[0].finish().unwrap(), 0).unwrap(), expect);
+    }
+}
+
 #[test]
 fn times_become_columns() {
     check(ColumnData::Date(Some(Date::new(719_162))), DataType::Date32, "1970-01-01");

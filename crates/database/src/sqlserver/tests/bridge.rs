@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{TIMEOUT, read, schema};
 use crate::driver::{Connection, DbError, DbErrorKind, Target};
+use crate::not_run::not_run;
 use crate::url::Url;
 
 /// The server, with the table `items`.
@@ -47,7 +48,7 @@ impl Bridge {
         match command.spawn() {
             Ok(process) => Some(Bridge { process, address, _directory: directory }),
             Err(_) => {
-                println!("NOT RUN: reads over pysqlbridge: it is not installed (pip install pysqlbridge)");
+                not_run("reads over pysqlbridge: it is not installed (pip install pysqlbridge)");
                 None
             }
         }

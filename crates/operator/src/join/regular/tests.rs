@@ -169,7 +169,7 @@ fn rows_expire() {
     // Taking it back finds nothing: a row never seen. That the time is over is seen when it is looked
     // for; the others wait for the next sweep.
     assert_eq!(at(1152, 0, &[(false, (Some(1), 1))], &[pair]), 3);
-    assert_eq!(join.stats().late_rows, 1);
+    assert_eq!(join.stats().unknown_rows, 1);
     NOW.with(|n| n.set(2000));
     assert_eq!(join.on_watermark(0, &mut Output::default()).unwrap(), Progress::Done);
     assert_eq!((join.stats().entries, join.table.len()), (0, 0));

@@ -49,21 +49,21 @@ fn messages_of_what_is_at_hand() {
     assert_eq!(messages(None, &[7000, 1300, 10], false), (vec![8300], 10));
     // Nearly enough goes alone: what is joined is copied.
     assert_eq!(messages(None, &[8000, 300, 10], false), (vec![8000], 310));
-    // Sixteen numbers a row: a thousand of them are enough where blocks have a size, else half as many.
+    // Sixteen numbers a row: a thousand of them are enough.
     let column = |rows: i64| Arc::new(Int64Array::from_iter_values(0..rows)) as arrow::array::ArrayRef;
     let wide = |rows: i64| RecordBatch::try_from_iter((0..16).map(|n| (format!("c{n}"), column(rows)))).unwrap();
-    for (block, enough) in [(None, 512), (Some(1), 1024)] {
+    for block in [None, Some(1)] {
         let mut gather = Gather::new(block);
-        gather.push(wide(enough / 8 * 7 - 1));
+        gather.push(wide(1024 / 8 * 7 - 1));
         assert!(gather.next(false).unwrap().is_none());
-        gather.push(wide(enough / 8 + 1));
-        assert_eq!(gather.next(false).unwrap().unwrap().num_rows(), enough as usize);
+        gather.push(wide(1024 / 8 + 1));
+        assert_eq!(gather.next(false).unwrap().unwrap().num_rows(), 1024);
     }
 }
 
 #[test]
 fn a_message_takes_what_is_wanted() {
-    for (block, before, after) in [(None, 1024, 8185), (Some(10), 2040, 8183), (Some(30_000), 30_000, 29_993)] {
+    for (block, before, after) in [(None, 2048, 8185), (Some(10), 2040, 8183), (Some(30_000), 30_000, 29_993)] {
         let mut gather = Gather::new(block);
         assert_eq!(gather.wanted(), before, "rows are taken to have 64 bytes");
         gather.push(batch(0..7));
@@ -77,7 +77,7 @@ fn a_message_takes_what_is_wanted() {
 fn a_message_whose_size_is_left_to_us_is_as_many_rows_as_the_engine_takes() {
     let text = |length: usize| Arc::new(StringArray::from(vec!["x".repeat(length); 100])) as arrow::array::ArrayRef;
     // An offset more than there are rows is counted with each.
-    for (length, wanted) in [(4, 8192), (27, 2048), (36, 2048), (48, 1024), (91, 689)] {
+    for (length, wanted) in [(4, 8192), (27, 4096), (36, 3072), (48, 2048), (91, 1024), (135, 942)] {
         let mut gather = Gather::new(None);
         gather.push(RecordBatch::try_from_iter([("t", text(length))]).unwrap());
         gather.clear();

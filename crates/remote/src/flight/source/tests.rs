@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::script::{Script, Scripted, schema, values};
+use super::super::script::{Script, Scripted, batch, schema, values};
 use super::*;
 use arrow::array::{Array, Int8Array, Int32Array, LargeStringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{Field, Schema, TimeUnit};
@@ -113,6 +113,45 @@ fn a_table_says_what_it_needs() {
     let server = server(Script::default());
     let error = super::super::make_source(&schema(), &mut raw(&server, &[("changes", "as-column")])).err().unwrap().to_string();
     assert_eq!(error, "table 't': 'changes' = 'as-column' needs a column row_kind TINYINT");
+}
+
+#[test]
+fn what_rows_do_is_applied() {
+    let with = |codes: Vec<Option<i8>>| {
+        let n: ArrayRef = Arc::new(Int32Array::from(vec![7; codes.len()]));
+        let codes: ArrayRef = Arc::new(Int8Array::from(codes));
+        RecordBatch::try_from_iter_with_nullable([("n", n, true), ("row_kind", codes, true)]).unwrap()
+    };
+    use RowKind::*;
+    assert_eq!(kinds(&with(vec![Some(0), Some(1), Some(2), Some(3)])).unwrap(), Some(vec![Insert, UpdateBefore, UpdateAfter, Delete]));
+    assert_eq!(kinds(&with(vec![Some(0), Some(0)])).unwrap(), None);
+    assert_eq!(kinds(&batch([1, 2])).unwrap(), None, "a stream that is not updated");
+    for (wrong, says) in [(Some(4), "holds 4"), (None, "holds NULL")] {
+        assert!(kinds(&with(vec![Some(1), wrong])).unwrap_err().to_string().contains(says));
+    }
+    let server = server(Script::default());
+    let source = super::super::make_source(&schema(), &mut raw(&server, &[("changes", "apply")])).unwrap();
+    assert_eq!(source.changelog(), Changelog::All);
+    // What was given of contents cannot be taken back, and the rest of them cannot be had.
+    let split = Split { id: "s".into(), position: Some(json!({"offset": null, "skip": 0, "contents": 3})) };
+    let error = source.open(&split, context()).err().unwrap().to_string();
+    assert!(error.contains("within the contents"), "{error}");
+}
+
+/// After a break changes of a live stream are missing: to apply those that follow would give wrong results.
+#[test]
+fn changes_that_are_missing_are_an_error() {
+    let server = Scripted::start(Script { outlet: (0..100).collect(), block: 7, delivery: "live", breaks: vec![35], ..Script::default() });
+    let source = super::super::make_source(&schema(), &mut raw(&server, &[("changes", "apply")])).unwrap();
+    let mut reader = source.open(&source.splits(1).unwrap()[0], context()).unwrap();
+    let error = loop {
+        match reader.poll(1000) {
+            Err(error) => break error.to_string(),
+            Ok(Polled::End) => panic!("rows are missing"),
+            Ok(_) => std::thread::yield_now(),
+        }
+    };
+    assert!(error.contains("changes that came meanwhile are missing"), "{error}");
 }
 
 fn request(fields: Vec<Field>, projection: &[usize]) -> ReadRequest {

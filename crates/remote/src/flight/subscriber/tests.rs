@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 fn request(from: Start, name: Option<&str>) -> Request {
-    Request { stream: "s".into(), from, name: name.map(String::from), slow: "drop", queue_bytes: None, columns: None, filter: None }
+    let name = name.map(String::from);
+    Request { stream: "s".into(), from, name, slow: "drop", queue_bytes: None, block_size: None, columns: None, filter: None }
 }
 
 fn subscriber(server: &Scripted, request: Request, window: usize) -> Subscriber {

@@ -30,6 +30,9 @@ fn mistakes_name_the_option() {
     bad_source(&[("token", " ")], "'token': expected a token");
     bad_source(&[("request.timeout", "0 s")], "'request.timeout'");
     bad_source(&[("listener.max-connections", "0")], "expected 1 to 1000000");
+    bad_source(&[("hostname", "0.0.0.0")], "'hostname' = '0.0.0.0': other machines reach");
+    bad_source(&[("hostname", "0.0.0.0"), ("token", "t")], "set 'listen.insecure' = 'true'");
+    HttpOptions::checked_source(&mut raw(&[("port", "1"), ("hostname", "::"), ("listen.insecure", "true")])).unwrap();
     bad_sink(&[("port", "1")], "'port': a table that is written");
     bad_sink(&[("batch.rows", "0")], "'batch.rows'");
     bad_sink(&[("batch.bytes", "0")], "'batch.bytes'");

@@ -13,6 +13,7 @@ use datafusion_expr::{
 };
 use tidemill_operator::Operator;
 use tidemill_operator::expand::{Expand, GroupingSet};
+use tidemill_plan::node::as_column;
 use tidemill_plan::{WindowKind, WindowNode};
 
 use super::{Planner, Rel, Wanted};
@@ -200,7 +201,8 @@ impl Sets<'_> {
             return Ok(None);
         }
         if let WindowKind::Session { .. } = windowed.kind {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["GROUPING SETS", "ROLLUP", "CUBE", "SESSION"],
                 "GROUPING SETS, ROLLUP and CUBE in a SESSION window are not supported in a stream; use TUMBLE, or run the job with SET 'execution.runtime-mode' = 'batch'",
             ));
         }
@@ -249,7 +251,10 @@ impl Sets<'_> {
         }
         let (count, first_call) = (groups.len(), places.len());
         if groups.is_empty() && plain.calls.is_empty() {
-            return Err(JobError::usage("GROUPING needs a GROUP BY: without one there is nothing that it could tell apart"));
+            return Err(JobError::refused(
+                ["GROUPING"],
+                "GROUPING needs a GROUP BY: without one there is nothing that it could tell apart",
+            ));
         }
         let below = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(plain.input), groups, plain.calls)?);
         let column = |place: usize| Logical::Column(Column::from(below.schema().qualified_field(place)));
@@ -276,9 +281,16 @@ impl Sets<'_> {
     /// `GROUPING(a, b)`: a bit for each argument, the first the highest, set where the row is not
     /// grouped by it.
     fn grouping_value(&self, function: &AggregateFunction, id: Option<&Logical>, to: &DataType) -> Result<Logical, JobError> {
+        // The optimiser keeps the names of what it rewrites: of keys by an alias, of arguments not always.
+        let columns: Vec<Logical> = self.columns.iter().map(|c| c.clone().unalias_nested().data).collect();
         let place = |argument: &Logical| {
-            self.columns.iter().position(|c| c == argument).ok_or_else(|| {
-                JobError::usage(format!("GROUPING({argument}): the GROUP BY has no such column; GROUPING takes what stands there"))
+            let argument = argument.clone().unalias_nested().data;
+            columns.iter().position(|c| *c == argument).ok_or_else(|| {
+                let name = as_column(&argument).map(|column| format!("GROUPING ( {}", column.name));
+                JobError::refused(
+                    name.into_iter().chain(["GROUPING (".to_string()]),
+                    format!("GROUPING({argument}): the GROUP BY has no such column; GROUPING takes what stands there"),
+                )
             })
         };
         let places = function.params.args.iter().map(place).collect::<Result<Vec<_>, _>>()?;
@@ -300,7 +312,10 @@ impl Sets<'_> {
 fn sets(clause: &LogicalSet) -> Result<Vec<GroupingSet>, JobError> {
     let columns = clause.distinct_expr();
     let width = columns.len();
-    let too_many = || JobError::usage(format!("more than {SETS_MAX} grouping sets; list those that are needed in GROUPING SETS"));
+    let too_many = || {
+        let message = format!("more than {SETS_MAX} grouping sets; list those that are needed in GROUPING SETS");
+        JobError::refused(["CUBE", "ROLLUP", "GROUPING SETS"], message)
+    };
     let all: Vec<Vec<bool>> = match clause {
         LogicalSet::Rollup(_) => (0..=width).rev().map(|kept| (0..width).map(|i| i < kept).collect()).collect(),
         LogicalSet::Cube(_) => {

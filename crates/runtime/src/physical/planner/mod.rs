@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion_expr::{LogicalPlan, Projection};
+use datafusion_common::ScalarValue;
+use datafusion_expr::{EmptyRelation, Expr as Logical, LogicalPlan, Projection};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
 use tidemill_operator::Operator;
 use tidemill_operator::changes::{BeforeAsDelete, FilterChanges};
@@ -130,13 +131,13 @@ impl<'a> Planner<'a> {
     /// Plans all inserts: for each the table written and its optimised plan.
     ///
     /// # Errors
-    /// What the stream runtime cannot do, with the nearest thing that works.
-    pub fn plan(mut self, inserts: &[(Arc<Table>, LogicalPlan)]) -> Result<Graph, JobError> {
-        for (_, plan) in inserts {
-            self.collect_needed(plan)?;
+    /// What the stream runtime cannot do, with the nearest thing that works, and in which of the inserts.
+    pub fn plan(mut self, inserts: &[(Arc<Table>, LogicalPlan)]) -> Result<Graph, (usize, JobError)> {
+        for (number, (_, plan)) in inserts.iter().enumerate() {
+            self.collect_needed(plan).map_err(|e| (number, e))?;
         }
-        for (table, plan) in inserts {
-            self.sink(table, plan)?;
+        for (number, (table, plan)) in inserts.iter().enumerate() {
+            self.sink(table, plan).map_err(|e| (number, e))?;
         }
         if self.graph.nodes.iter().any(|n| matches!(n.kind, NodeKind::Sink(_)) && n.single) {
             // One writer shows the order of rows, so files are read in order.
@@ -370,8 +371,9 @@ impl<'a> Planner<'a> {
                 }
                 if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
                     // A condition that can never hold leaves nothing of the table.
-                    if let LogicalPlan::EmptyRelation(_) = &node.input {
-                        return self.rel(&node.input, wanted);
+                    if gives_nothing(&node.input) {
+                        let schema = node.input.schema().clone();
+                        return self.rel(&LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }), wanted);
                     }
                     return Err(JobError::usage(format!("the watermark of {} cannot be planned here", node.column)));
                 }
@@ -392,15 +394,26 @@ impl<'a> Planner<'a> {
 }
 
 fn unsupported(plan: &LogicalPlan) -> JobError {
-    let what = match plan {
-        LogicalPlan::Subquery(_) => "a correlated subquery",
-        LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
-        other => {
-            return JobError::usage(format!(
-                "{} is not supported in a stream; SET 'execution.runtime-mode' = 'batch' runs it on bounded input",
-                other.display()
-            ));
-        }
+    let (what, words): (String, &[&str]) = match plan {
+        LogicalPlan::Subquery(_) => ("a correlated subquery".into(), &["LATERAL", "( SELECT"]),
+        LogicalPlan::RecursiveQuery(_) => ("WITH RECURSIVE".into(), &["WITH RECURSIVE"]),
+        other => (other.display().to_string(), &[]),
     };
-    JobError::usage(format!("{what} is not supported in a stream yet; SET 'execution.runtime-mode' = 'batch' runs it on bounded input"))
+    JobError::refused(
+        words.iter().copied(),
+        format!("{what} is not supported in a stream; SET 'execution.runtime-mode' = 'batch' runs it on bounded input"),
+    )
+}
+
+/// Whether a plan can have no rows, by a condition that never holds: the optimiser leaves it as it is where it came to it last.
+fn gives_nothing(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::EmptyRelation(empty) => !empty.produce_one_row,
+        LogicalPlan::Filter(filter) => {
+            matches!(&filter.predicate, Logical::Literal(ScalarValue::Boolean(None | Some(false)), _)) || gives_nothing(&filter.input)
+        }
+        LogicalPlan::Projection(projection) => gives_nothing(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => gives_nothing(&alias.input),
+        _ => false,
+    }
 }

@@ -17,6 +17,7 @@ use tidemill_operator::sort::Sort;
 use tidemill_plan::node::as_column;
 use tidemill_state::hash;
 
+use super::over::order_words;
 use super::rank::{Top, bind_order};
 use super::{Planner, Rel, Wanted};
 use crate::JobError;
@@ -25,7 +26,7 @@ use crate::physical::{Factory, Ship};
 impl Planner<'_> {
     pub(super) fn limit(&mut self, limit: &LogicalLimit, wanted: Wanted) -> Result<Rel, JobError> {
         let (SkipType::Literal(skip), FetchType::Literal(fetch)) = (limit.get_skip_type()?, limit.get_fetch_type()?) else {
-            return Err(JobError::usage("LIMIT and OFFSET take constants"));
+            return Err(JobError::refused(["LIMIT", "OFFSET"], "LIMIT and OFFSET take constants"));
         };
         if let Some(below) = below_projection(limit)? {
             return self.rel(&below, wanted);
@@ -48,7 +49,8 @@ impl Planner<'_> {
         if input.updating {
             return match fetch {
                 Some(fetch) => self.top_any(limit, &input, skip, fetch, wanted),
-                None => Err(JobError::usage(
+                None => Err(JobError::refused(
+                    ["OFFSET"],
                     "OFFSET without LIMIT over an updating query is not supported in a stream; add a LIMIT, or run the job with SET 'execution.runtime-mode' = 'batch'",
                 )),
             };
@@ -65,7 +67,8 @@ impl Planner<'_> {
             (Some(keys), _) if !input.updating => keys,
             (_, Some(fetch)) if fetch > 0 => return self.top_sorted(sort, &input, 0, fetch, wanted),
             _ => {
-                return Err(JobError::usage(
+                return Err(JobError::refused(
+                    sort.expr.first().map(order_words).into_iter().flatten(),
                     "ORDER BY in a stream needs an event-time column first, ascending (an endless stream has no last row to sort by), or a LIMIT; SET 'execution.runtime-mode' = 'batch' sorts bounded input in any order",
                 ));
             }
@@ -96,7 +99,8 @@ impl Planner<'_> {
     fn top_any(&mut self, limit: &LogicalLimit, input: &Rel, skip: usize, fetch: usize, wanted: Wanted) -> Result<Rel, JobError> {
         let schema = self.schema(input.node);
         let Some(first) = schema.fields().first() else {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["LIMIT"],
                 "LIMIT over an updating query of which no column is used is not supported in a stream; select a column below the LIMIT",
             ));
         };

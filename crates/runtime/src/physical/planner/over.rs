@@ -60,7 +60,8 @@ impl Planner<'_> {
     pub(super) fn over(&mut self, plan: &LogicalPlan, window: &datafusion_expr::Window, wanted: Wanted) -> Result<Rel, JobError> {
         let input = self.rel(&window.input, wanted)?;
         if input.updating {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["OVER"],
                 "OVER needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
             ));
         }
@@ -150,23 +151,26 @@ impl Planner<'_> {
     fn order(&self, function: &WindowFunction, below: &LogicalPlan, input: &Rel) -> Result<Order, JobError> {
         let (params, schema) = (&function.params, below.schema());
         let Some((by, ties)) = params.order_by.split_first() else {
-            return Err(JobError::usage(format!("{} OVER: an OVER in a stream needs ORDER BY an event-time column", name(function))));
+            let message = format!("{} OVER: an OVER in a stream needs ORDER BY an event-time column", name(function));
+            return Err(JobError::refused([name(function), "OVER".into()], message));
         };
         let refused = |by: &datafusion_expr::SortExpr| {
-            JobError::usage(format!(
+            let message = format!(
                 "OVER (… ORDER BY {by}): a stream is ordered by an event-time column, ascending; any other order needs SET 'execution.runtime-mode' = 'batch'"
-            ))
+            );
+            JobError::refused(order_words(by).chain(["OVER".into()]), message)
         };
         let column = |e: &Logical| as_column(e).and_then(|c| schema.index_of_column(c).ok());
         let time = column(&by.expr).filter(|_| by.asc).ok_or_else(|| refused(by))?;
-        self.check_time(input, time, below, "the ORDER BY of an OVER")?;
+        self.check_time(input, time, below, "the ORDER BY of an OVER", "ORDER BY")?;
         let ties = ties
             .iter()
             .map(|tie| match column(&tie.expr) {
                 Some(index) => Ok((index, SortOptions { descending: !tie.asc, nulls_first: tie.nulls_first })),
-                None => Err(JobError::usage(format!(
-                    "OVER (… ORDER BY {by}, {tie}): behind the event time only columns can stand in a stream; compute it in a view below"
-                ))),
+                None => Err(JobError::refused(
+                    order_words(by).chain(["OVER".into()]),
+                    format!("OVER (… ORDER BY {by}, {tie}): behind the event time only columns can stand in a stream; compute it in a view below"),
+                )),
             })
             .collect::<Result<Vec<_>, _>>()?;
         let keys = bind_all(&params.partition_by, schema)?;
@@ -292,6 +296,12 @@ fn name(function: &WindowFunction) -> String {
     function.fun.name().to_uppercase()
 }
 
+/// How an ORDER BY is likely written.
+pub(super) fn order_words(by: &datafusion_expr::SortExpr) -> impl Iterator<Item = String> {
+    let column = as_column(&by.expr).map(|column| format!("ORDER BY {}", column.name));
+    column.into_iter().chain(["ORDER BY".to_string()])
+}
+
 /// What a call computes, so that it is computed once.
 fn text(call: &OverCall) -> String {
     match call {
@@ -316,10 +326,11 @@ fn check_ties<'c>(
     if order.ties.is_empty() || calls.all(by_row) {
         return Ok(());
     }
-    Err(JobError::usage(format!(
+    let message = format!(
         "{} OVER (… ORDER BY …): in a stream a second column of ORDER BY serves ROW_NUMBER, LAG, LEAD and frames of ROWS only; leave it out, or write ROWS BETWEEN … PRECEDING AND CURRENT ROW",
         name(function)
-    )))
+    );
+    Err(JobError::refused([name(function), "OVER".into()], message))
 }
 
 /// A frame as it may be written. Of an interval the plan has another form than the text.
@@ -339,23 +350,30 @@ fn shown(frame: &WindowFrame) -> String {
 
 fn frame(frame: &WindowFrame) -> Result<Frame, JobError> {
     let current = |bound: &WindowFrameBound| matches!(bound, WindowFrameBound::CurrentRow);
-    let text = shown(frame);
+    let (text, units) = (shown(frame), frame.units.to_string());
     if !current(&frame.end_bound) {
-        return Err(JobError::usage(format!(
-            "OVER (… {text}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch', LEAD gives the value of a row that follows"
-        )));
+        let words = if matches!(frame.end_bound, WindowFrameBound::Following(_)) { "FOLLOWING".to_string() } else { units.clone() };
+        return Err(JobError::refused(
+            [words, units, "OVER".into()],
+            format!(
+                "OVER (… {text}): the frame of a stream ends at CURRENT ROW; FOLLOWING needs SET 'execution.runtime-mode' = 'batch', LEAD gives the value of a row that follows"
+            ),
+        ));
     }
     let unsupported = || {
-        JobError::usage(format!(
-            "OVER (… {text}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"
-        ))
+        JobError::refused(
+            [units.as_str(), "OVER"],
+            format!(
+                "OVER (… {text}): supported are RANGE BETWEEN INTERVAL '…' … PRECEDING AND CURRENT ROW, ROWS BETWEEN n PRECEDING AND CURRENT ROW, and UNBOUNDED PRECEDING"
+            ),
+        )
     };
     match (&frame.units, &frame.start_bound) {
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: true }),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) if value.is_null() => Ok(Frame::Unbounded { peers: false }),
         (WindowFrameUnits::Range, WindowFrameBound::Preceding(value)) => {
             let wrong = "OVER (… RANGE BETWEEN … PRECEDING AND CURRENT ROW): the bound is an INTERVAL of days or less, such as INTERVAL '10' SECOND, and not negative";
-            interval_ms(value).filter(|ms| *ms >= 0).map(Frame::RangeMs).ok_or_else(|| JobError::usage(wrong))
+            interval_ms(value).filter(|ms| *ms >= 0).map(Frame::RangeMs).ok_or_else(|| JobError::refused(["RANGE", "OVER"], wrong))
         }
         (WindowFrameUnits::Range, bound) if current(bound) => Ok(Frame::RangeMs(0)),
         (WindowFrameUnits::Rows, WindowFrameBound::Preceding(value)) => match value {

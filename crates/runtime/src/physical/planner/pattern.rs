@@ -20,11 +20,12 @@ impl Planner<'_> {
         let schema: SchemaRef = Arc::new(plan.schema().as_arrow().clone());
         let input = self.rel(&node.input, wanted)?;
         if input.updating {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["MATCH_RECOGNIZE"],
                 "MATCH_RECOGNIZE needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
             ));
         }
-        self.check_time(&input, node.input_index(&node.time)?, &node.input, "the ORDER BY of MATCH_RECOGNIZE")?;
+        self.check_time(&input, node.input_index(&node.time)?, &node.input, "the ORDER BY of MATCH_RECOGNIZE", "ORDER BY")?;
         let mut spec = match_spec(node, self.schema(input.node), schema.clone(), self.settings.pattern_bounds())?;
         spec.in_order = self.in_order(input.node);
         let ship = if spec.keys.is_empty() { Ship::Single } else { Ship::Hash(spec.keys.clone()) };

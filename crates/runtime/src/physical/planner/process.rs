@@ -36,12 +36,15 @@ impl Planner<'_> {
         let input = self.rel(&node.input, wanted)?;
         let function = &node.function.name;
         if input.updating {
-            return Err(JobError::usage(format!(
-                "function {function} needs an append-only table, but rows of this one are updated; aggregate in windows instead of a running GROUP BY"
-            )));
+            return Err(JobError::refused(
+                [function],
+                format!(
+                    "function {function} needs an append-only table, but rows of this one are updated; aggregate in windows instead of a running GROUP BY"
+                ),
+            ));
         }
         if let Some(time) = &node.time {
-            self.check_time(&input, node.input_index(time)?, &node.input, &format!("on_time of function {function}"))?;
+            self.check_time(&input, node.input_index(time)?, &node.input, &format!("on_time of function {function}"), "on_time")?;
         }
         let planned = table(node, self.schema(input.node), &schema)?;
         let ship = match (planned.anywhere, planned.keys.is_empty()) {
@@ -58,7 +61,10 @@ impl Planner<'_> {
             Some(uid) => {
                 let id = format!("process:{uid}");
                 if self.graph.nodes.iter().any(|n| n.id == id) {
-                    return Err(JobError::usage(format!("function {function}: the uid '{uid}' is there twice in this job")));
+                    return Err(JobError::refused(
+                        [format!("'{uid}'"), function.clone()],
+                        format!("function {function}: the uid '{uid}' is there twice in this job"),
+                    ));
                 }
                 id
             }

@@ -20,19 +20,27 @@ impl Planner<'_> {
         let wanted = Wanted { fold, update_before: sink.wants_update_before(), paired: false };
         let rel = self.rel(plan, wanted)?;
         if rel.updating && !sink.accepts_updates() {
-            return Err(JobError::usage(format!(
+            let message = format!(
                 "table '{}' (connector '{}') takes new rows only, but the query updates its results: aggregate in windows (TUMBLE, HOP, …), or write to a sink that takes updates, such as 'print'",
                 table.name, options.connector
-            )));
+            );
+            return Err(JobError::refused([format!("INTO {}", table.name)], message));
         }
         let count = self.sinks.entry(table.name.clone()).or_default();
         *count += 1;
         let id = if *count == 1 { format!("sink:{}", table.name) } else { format!("sink:{}#{count}", table.name) };
-        self.sink_node(table, sink, &rel, id);
+        self.sink_node(table, sink, connector::rows_at_once(&options), &rel, id);
         Ok(())
     }
 
-    pub(super) fn sink_node(&mut self, table: &Table, sink: Arc<dyn tidemill_connect::Sink>, rel: &Rel, id: String) -> usize {
+    pub(super) fn sink_node(
+        &mut self,
+        table: &Table,
+        sink: Arc<dyn tidemill_connect::Sink>,
+        rows_at_once: Option<usize>,
+        rel: &Rel,
+        id: String,
+    ) -> usize {
         let schema = table.sink_schema();
         let not_null = schema.fields().iter().enumerate().filter(|(_, f)| !f.is_nullable()).map(|(i, _)| i).collect();
         sink.expect_updates(rel.updating);
@@ -48,7 +56,7 @@ impl Planner<'_> {
         } else {
             Ship::Forward
         };
-        let spec = SinkSpec { table: table.name.clone(), sink, schema: schema.clone(), not_null };
+        let spec = SinkSpec { table: table.name.clone(), sink, schema: schema.clone(), not_null, rows_at_once };
         self.add(Node {
             id,
             name: format!("Sink {}", table.name),

@@ -166,9 +166,9 @@ impl Planner<'_> {
                 )));
             }
         }
-        let (sink, _) = connector::sink(&table)?;
+        let (sink, options) = connector::sink(&table)?;
         let rel = Rel { node: source, time: Vec::new(), updating: false, single: false, window: None };
-        let sink = self.sink_node(&table, sink, &rel, format!("sink:{name}!{}", of.name));
+        let sink = self.sink_node(&table, sink, connector::rows_at_once(&options), &rel, format!("sink:{name}!{}", of.name));
         // Bad records do not flow with the rows: the source hands them to this node directly.
         self.graph.nodes[sink].inputs[0].ship = Ship::BadRecords;
         if let NodeKind::Source(spec) = &mut self.graph.nodes[source].kind {

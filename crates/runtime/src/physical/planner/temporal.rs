@@ -20,22 +20,24 @@ impl Planner<'_> {
         // Each version counts, so changes must not be folded, and the same whoever reads the result.
         let right = self.rel(&node.right, Wanted { fold: false, update_before: true, paired: false })?;
         if left.updating {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["FOR SYSTEM_TIME AS OF"],
                 "the left side of a temporal join (FOR SYSTEM_TIME AS OF) must be append-only, but its rows are updated; aggregate in windows (TUMBLE, HOP, …) instead of a running GROUP BY",
             ));
         }
         let (time, version) = (node.time_index()?, node.version_index()?);
-        self.check_time(&left, time, &node.left, "FOR SYSTEM_TIME AS OF")?;
-        self.check_time(&right, version, &node.right, "a table that is joined FOR SYSTEM_TIME AS OF")?;
+        self.check_time(&left, time, &node.left, "FOR SYSTEM_TIME AS OF", "FOR SYSTEM_TIME AS OF")?;
+        self.check_time(&right, version, &node.right, "a table that is joined FOR SYSTEM_TIME AS OF", "FOR SYSTEM_TIME AS OF")?;
         let schemas = [node.left.schema().as_ref(), node.right.schema().as_ref()];
         let mut condition = Condition::new(Vec::new(), Some(&node.condition), schemas, false)?;
         let mut pairs = Vec::new();
         for index in node.key_indices()? {
             let Some(at) = condition.pairs.iter().position(|(_, right)| column(without_casts(right), schemas[1]) == Some(index)) else {
-                return Err(JobError::usage(format!(
+                let message = format!(
                     "the ON of a temporal join (FOR SYSTEM_TIME AS OF) must say what the key column {} of the versioned table is equal to",
                     schemas[1].field(index).name()
-                )));
+                );
+                return Err(JobError::refused(["FOR SYSTEM_TIME AS OF"], message));
             };
             pairs.push(condition.pairs.remove(at));
         }

@@ -14,7 +14,8 @@ use crate::physical::{Factory, Ship};
 impl Planner<'_> {
     pub(super) fn unnest(&mut self, unnest: &datafusion_expr::logical_plan::Unnest, wanted: Wanted) -> Result<Rel, JobError> {
         if unnest.list_type_columns.iter().any(|(_, list)| list.depth > 1) {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["UNNEST"],
                 "UNNEST of an array in an array takes one level at a time in a stream: unnest the outer array in a view, and its elements in the query above",
             ));
         }

@@ -45,12 +45,13 @@ impl Planner<'_> {
             calls.push(rewritten);
         }
         let input = self.rel(&windowed.input, wanted)?;
-        self.check_time(&input, windowed.time, &windowed.input, "a window")?;
+        self.check_time(&input, windowed.time, &windowed.input, "a window", "DESCRIPTOR")?;
         let schema = windowed.input.schema();
         if let WindowKind::Session { .. } = windowed.kind {
             let columns: BTreeSet<usize> = keys.iter().filter_map(|k| as_column(k).and_then(|c| schema.index_of_column(c).ok())).collect();
             if keys.len() != columns.len() || columns != windowed.partition_by.iter().copied().collect() {
-                return Err(JobError::usage(
+                return Err(JobError::refused(
+                    ["SESSION"],
                     "the GROUP BY of a SESSION window must name window_start, window_end and exactly the columns of its PARTITION BY",
                 ));
             }
@@ -104,7 +105,10 @@ impl Planner<'_> {
         });
         let single = matches!(ship, Ship::Single);
         if input.updating {
-            return Err(JobError::usage("a window aggregate needs an append-only input, but rows of this one are updated"));
+            return Err(JobError::refused(
+                ["TUMBLE", "HOP", "CUMULATE", "SESSION"],
+                "a window aggregate needs an append-only input, but rows of this one are updated; aggregate in windows instead of a running GROUP BY",
+            ));
         }
         let name = if matches!(kind, WindowKind::Session { .. }) { "SessionAggregate" } else { "WindowAggregate" };
         let id = format!("window:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
@@ -176,13 +180,14 @@ impl Planner<'_> {
     /// A window table function whose rows are not aggregated by window.
     pub(super) fn window_rows(&mut self, plan: &LogicalPlan, node: &WindowNode, wanted: Wanted) -> Result<Rel, JobError> {
         if let WindowKind::Session { .. } = node.kind {
-            return Err(JobError::usage(
+            return Err(JobError::refused(
+                ["SESSION"],
                 "a SESSION window without GROUP BY window_start, window_end is not supported in a stream; group by them, or run the job with SET 'execution.runtime-mode' = 'batch'",
             ));
         }
         let input = self.rel(&node.input, wanted)?;
         let time_index = node.time_index()?;
-        self.check_time(&input, time_index, &node.input, "a window")?;
+        self.check_time(&input, time_index, &node.input, "a window", "DESCRIPTOR")?;
         let schema: SchemaRef = Arc::new(plan.schema().as_arrow().clone());
         let (kind, out) = (node.kind, schema.clone());
         let factory: Factory = Arc::new(move || Ok(Box::new(WindowAssign::new(kind, time_index, out.clone())) as Box<dyn Operator>));
@@ -193,17 +198,20 @@ impl Planner<'_> {
         Ok(Rel { node, time, window, ..input })
     }
 
-    pub(super) fn check_time(&self, input: &Rel, column: usize, plan: &LogicalPlan, what: &str) -> Result<(), JobError> {
+    /// Checks that a column is event time. `what` needs it, and in the text the column stands behind `written`.
+    pub(super) fn check_time(&self, input: &Rel, column: usize, plan: &LogicalPlan, what: &str, written: &str) -> Result<(), JobError> {
         if input.time[column] {
             return Ok(());
         }
         let field = plan.schema().field(column);
-        let (name, data_type) = (field.name(), flink_type(field.data_type()));
+        let (name, data_type) = (written_name(plan, column), flink_type(field.data_type()));
+        let words = [format!("{written} {name}"), format!("{written} ( {name} )"), written.to_string(), name.clone()];
         if tidemill_plan::lookup::is_processing_column(plan, column) {
-            return Err(JobError::usage(format!(
+            let message = format!(
                 "{what} needs event time, but column '{name}' is processing time: the time at which a row arrives can be its event time, \
                  declare it {name} AS CURRENT_TIMESTAMP with WATERMARK FOR {name} AS {name}"
-            )));
+            );
+            return Err(JobError::refused(words, message));
         }
         let (is, advice) = if matches!(field.data_type(), DataType::Timestamp(..)) {
             (
@@ -213,8 +221,22 @@ impl Planner<'_> {
         } else {
             (data_type, "use a TIMESTAMP column with a WATERMARK; TO_TIMESTAMP_LTZ in a computed column makes one of a number".to_string())
         };
-        Err(JobError::usage(format!(
+        let message = format!(
             "{what} needs event time, but column '{name}' is {is} here: {advice}, or run the job with SET 'execution.runtime-mode' = 'batch'"
-        )))
+        );
+        Err(JobError::refused(words, message))
     }
+}
+
+/// The name that a column has in the text: windows and their keys are planned over columns with names of ours (`__rowtime`).
+fn written_name(plan: &LogicalPlan, column: usize) -> String {
+    let name = plan.schema().field(column).name();
+    if name.starts_with("__")
+        && let LogicalPlan::Projection(projection) = plan
+        && let Logical::Column(below) = projection.expr[column].clone().unalias()
+        && let Ok(below) = projection.input.schema().index_of_column(&below)
+    {
+        return written_name(&projection.input, below);
+    }
+    name.clone()
 }

@@ -1,7 +1,8 @@
-//! Splits behind a network, by a source that the test makes: how many are on their way at once, and that all are read.
+//! Sources that the test makes. Splits behind a network: how many are on their way at once, and that all are read. Rows
+//! that come one by one: of how many a block is made.
 
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use arrow::array::TimestampMillisecondArray;
 use arrow::datatypes::{Field, Schema, TimeUnit};
@@ -63,11 +64,19 @@ fn options<T: OptionSet>(pairs: &[(&str, &str)]) -> T {
 /// A table of so many splits, what lets a split be opened, and what tells that one has come.
 fn task(splits: usize, watermark: bool, table: &[(&str, &str)]) -> (SourceTask, Sender<()>, Receiver<()>) {
     let (open, may_open) = channel();
+    let far = Far { may_open: Mutex::new(may_open) };
+    let (mut task, woken) = task_of(Arc::new(far), watermark, table, &[("read.parallel", "3")]);
+    (0..splits).for_each(|n| task.add(SplitState::new(Split::new(n.to_string()))));
+    (task, open, woken)
+}
+
+/// The only shard of a source, with these options of its table and settings of the job; what tells that it was woken.
+fn task_of(source: Arc<dyn Source>, watermark: bool, table: &[(&str, &str)], job: &[(&str, &str)]) -> (SourceTask, Receiver<()>) {
     let (wake, woken) = channel();
-    let pairs: Vec<(&str, &str)> = [("connector", "far")].iter().chain(table).copied().collect();
+    let pairs: Vec<(&str, &str)> = [("connector", "test")].iter().chain(table).copied().collect();
     let spec = SourceSpec {
-        table: "far".into(),
-        source: Arc::new(Far { may_open: Mutex::new(may_open) }),
+        table: "t".into(),
+        source,
         options: options::<TableOptions>(&pairs),
         request: ReadRequest::all(schema()),
         project: None,
@@ -79,10 +88,8 @@ fn task(splits: usize, watermark: bool, table: &[(&str, &str)]) -> (SourceTask, 
     let waker = Waker::new(move || {
         let _ = wake.send(());
     });
-    let settings: Settings = options(&[("read.parallel", "3")]);
-    let mut task = SourceTask::new(&spec, schema(), &settings, waker, 0, 1, None, Arc::default());
-    (0..splits).for_each(|n| task.add(SplitState::new(Split::new(n.to_string()))));
-    (task, open, woken)
+    let settings: Settings = options(job);
+    (SourceTask::new(&spec, schema(), &settings, waker, 0, 1, None, Arc::default()), woken)
 }
 
 /// Polls until nothing is at hand: the times of the rows, and whether it was the end.
@@ -130,4 +137,152 @@ fn splits_behind_a_network_are_opened_some_at_once_and_all_are_read() {
         assert_eq!(times, (0..50).step_by(2).collect::<Vec<i64>>(), "{watermark} {table:?}");
         assert!(task.states().iter().all(|state| state.finished && state.split.position.is_some()));
     }
+}
+
+/// A row comes when the test sends its time, and ends when it sends no more.
+struct Drips(Mutex<Option<Receiver<i64>>>);
+
+struct Dripping(Receiver<i64>);
+
+impl Source for Drips {
+    fn bounded(&self) -> bool {
+        false
+    }
+
+    fn splits(&self, _: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, _: &Split, _: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        Ok(Box::new(Dripping(self.0.lock().unwrap().take().expect("opened once"))))
+    }
+}
+
+impl Reader for Dripping {
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
+        let mut times = Vec::new();
+        while times.len() < rows_max {
+            match self.0.try_recv() {
+                Ok(time) => times.push(time),
+                Err(TryRecvError::Disconnected) if times.is_empty() => return Ok(Polled::End),
+                Err(_) => break,
+            }
+        }
+        if times.is_empty() {
+            return Ok(Polled::Pending);
+        }
+        let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(times));
+        Ok(Polled::Rows(Rows::good(RecordBatch::try_new(schema(), vec![times]).unwrap(), clock::now_ns(), 8)))
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
+/// A table whose rows come when they are sent.
+fn drips(table: &[(&str, &str)], job: &[(&str, &str)]) -> (SourceTask, Sender<i64>) {
+    let (rows, come) = channel();
+    let (mut task, _) = task_of(Arc::new(Drips(Mutex::new(Some(come)))), false, table, job);
+    task.add(SplitState::new(Split::new("only")));
+    (task, rows)
+}
+
+/// As a worker does that was woken, until nothing is at hand: how many rows each block has, and whether it was the end.
+fn blocks(task: &mut SourceTask) -> (Vec<usize>, bool) {
+    task.wake();
+    let mut sizes = Vec::new();
+    loop {
+        match task.poll().unwrap_or_else(|e| panic!("{e}")) {
+            Outcome::Block(block) => sizes.push(block.rows()),
+            Outcome::Pending => return (sizes, false),
+            Outcome::End => return (sizes, true),
+            Outcome::BadRecords { .. } => panic!("there are none"),
+        }
+    }
+}
+
+/// Ten rows come at once, then one.
+#[track_caller]
+fn check_blocks(table: &[(&str, &str)], job: &[(&str, &str)], expect: &[usize]) {
+    let (mut task, rows) = drips(table, job);
+    (0..10).for_each(|row| rows.send(row).unwrap());
+    assert_eq!(blocks(&mut task), (expect.to_vec(), false));
+    rows.send(10).unwrap();
+    assert_eq!(blocks(&mut task), (vec![1], false), "nothing is waited for");
+    drop(rows);
+    assert_eq!(blocks(&mut task), (vec![], true));
+}
+
+#[test]
+fn blocks_have_the_size_that_the_table_asks_for_or_else_the_job() {
+    check_blocks(&[], &[], &[10]);
+    check_blocks(&[], &[("block.size", "4")], &[4, 4, 2]);
+    check_blocks(&[("block.size", "3")], &[], &[3, 3, 3, 1]);
+    check_blocks(&[("block.size", "3")], &[("block.size", "4")], &[3, 3, 3, 1]);
+    check_blocks(&[("block.size", "auto")], &[("block.size", "4")], &[10]);
+}
+
+#[test]
+fn rows_linger_for_a_full_block() {
+    let (mut task, rows) = drips(&[("block.size", "3")], &[("block.linger", "1 h")]);
+    for row in 0..2 {
+        rows.send(row).unwrap();
+        assert_eq!(blocks(&mut task), (vec![], false), "row {row} is held back");
+    }
+    (2..8).for_each(|row| rows.send(row).unwrap());
+    assert_eq!(blocks(&mut task), (vec![3, 3], false), "two rows are held back");
+    // A checkpoint covers what its positions cover.
+    let held = task.release().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(held.map(|block| block.rows()), Some(2));
+    assert_eq!(task.states().len(), 1);
+    rows.send(8).unwrap();
+    assert_eq!(blocks(&mut task), (vec![], false), "row 8 is held back");
+    drop(rows);
+    assert_eq!(blocks(&mut task), (vec![1], true), "nothing more can come");
+}
+
+/// Blocks of size `auto` are never full, so their rows do not linger.
+#[test]
+fn rows_linger_only_as_long_as_they_may() {
+    let (mut task, rows) = drips(&[], &[("block.linger", "1 h")]);
+    rows.send(0).unwrap();
+    assert_eq!(blocks(&mut task), (vec![1], false));
+
+    let (size, little) = (("block.size", "3"), ("block.linger", "1 ms"));
+    for (table, job) in [(&[size][..], little), (&[size, little], ("block.linger", "1 h"))] {
+        let (mut task, rows) = drips(table, &[job]);
+        rows.send(0).unwrap();
+        let mut found = Vec::new();
+        while found.is_empty() {
+            let (sizes, over) = blocks(&mut task);
+            assert!(!over);
+            found = sizes;
+        }
+        assert_eq!(found, [1]);
+    }
+}
+
+/// Seven rows come one by one; those that are still held back then are told to go.
+#[track_caller]
+fn check_lingering(table: &[(&str, &str)], job: &[(&str, &str)], expect: &[usize]) {
+    let (mut task, rows) = drips(table, job);
+    let mut found = Vec::new();
+    for row in 0..7 {
+        rows.send(row).unwrap();
+        found.extend(blocks(&mut task).0);
+    }
+    found.extend(task.release().unwrap_or_else(|e| panic!("{e}")).map(|block| block.rows()));
+    assert_eq!(found, expect);
+}
+
+#[test]
+fn a_table_may_hold_rows_back_to_fill_its_blocks() {
+    let (size, linger) = (("block.size", "3"), ("block.linger", "1 h"));
+    check_lingering(&[size], &[], &[1; 7]);
+    check_lingering(&[size, linger], &[], &[3, 3, 1]);
+    check_lingering(&[], &[size, linger], &[3, 3, 1]);
+    // A table decides for itself, for more and for less.
+    check_lingering(&[("block.linger", "0 s")], &[size, linger], &[1; 7]);
+    check_lingering(&[("block.size", "5")], &[size, linger], &[5, 2]);
 }

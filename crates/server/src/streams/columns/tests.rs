@@ -45,8 +45,8 @@ fn columns_by_name_with_casts_and_nulls() {
 fn refused(columns: Vec<(&str, ArrayRef)>, says: &str) {
     let sent = batch(columns);
     let error = match ColumnMap::new(&sent.schema(), target()) {
-        Ok(mut map) => map.apply(&sent, 10).unwrap_err(),
-        Err(e) => {
+        Ok(mut map) => map.apply(&sent, 10).unwrap_err().why,
+        Err(Misfit { why: e, .. }) => {
             assert!(e.contains("the stream has: (n BIGINT NOT NULL, s STRING, t TIMESTAMP(3))"), "{e}");
             e
         }

@@ -3,9 +3,10 @@
 use super::*;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, StringViewArray, StructArray};
-use arrow::datatypes::{DataType, Field, Fields, Schema};
-use arrow::ipc::writer::StreamWriter;
+use arrow::array::{ArrayRef, AsArray, DictionaryArray, Int32Array, StringViewArray, StructArray};
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
 fn batch() -> RecordBatch {
     let n: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
@@ -56,6 +57,20 @@ fn a_stream_cut_anywhere() {
         assert_eq!(batches[1].slice(1, 1).column(0).as_ref(), batch().slice(2, 1).column(0).as_ref());
     }
     assert!(read(&bytes[..bytes.len() - 12], 64).unwrap_err().to_string().contains("end within"));
+}
+
+#[test]
+fn dictionaries_and_compressed_bodies_are_taken() {
+    let words: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::from_iter(["a", "b", "a"]));
+    let n = batch().column(0).clone();
+    let coded = RecordBatch::try_from_iter_with_nullable([("n", n, true), ("text", words, true)]).unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD)).unwrap();
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), &coded.schema(), options).unwrap();
+    writer.write(&coded).unwrap();
+    let batches = read(&writer.into_inner().unwrap(), 7).unwrap();
+    assert_eq!(batches[0].schema(), target());
+    assert_eq!(batches[0].column(1).as_string::<i32>().iter().collect::<Vec<_>>(), [Some("a"), Some("b"), Some("a")]);
+    assert_eq!(batches[0].column(0).as_ref(), batch().column(0).as_ref());
 }
 
 /// Whatever byte is wrong, there are rows or an error, never a panic.

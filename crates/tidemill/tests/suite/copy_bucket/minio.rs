@@ -9,6 +9,7 @@ use std::process::Command;
 use super::{KILLS, PLAIN, Place, ROWS, kill, kills, orders, with};
 use crate::failures::expect;
 use crate::harness::{Background, Scratch, wait_for};
+use crate::not_run::not_run;
 
 /// Bucket, user and password, made up for the test.
 const BUCKET: &str = "tidemill-test";
@@ -24,7 +25,7 @@ fn program() -> Option<PathBuf> {
     let folders = std::env::split_paths(&path).chain(cache.map(|cache| cache.join("tidemill/bin")));
     let found = named.into_iter().chain(folders.map(|folder| folder.join("minio"))).find(|file| file.is_file());
     if found.is_none() {
-        println!("NOT RUN: the tests over MinIO: there is no binary minio (make minio builds it with Go, or MINIO names one)");
+        not_run("the tests over MinIO: there is no binary minio (make minio builds it with Go, or MINIO names one)");
     }
     found
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::sqlite::{ROWS, job};
 use super::wanted;
 use crate::crash::Random;
-use crate::harness::{Background, Scratch, finish, newest_checkpoint, root, text, tidemill};
+use crate::harness::{Background, Kills, Scratch, finish, root, text, tidemill};
+use crate::not_run::not_run;
 
 const LIBRARY_VARIABLE: &str = "TIDEMILL_DUCKDB_LIBRARY";
 /// The library's version, and npm's package of it.
@@ -44,7 +45,7 @@ fn tools() -> Option<&'static Tools> {
     match TOOLS.get_or_init(|| Ok(Tools { library: library()?, python: python()? })) {
         Ok(tools) => Some(tools),
         Err(why) => {
-            println!("NOT RUN: the tests over DuckDB ({LIBRARY_VARIABLE}, or npm, and Python with its duckdb): {why}");
+            not_run(&format!("the tests over DuckDB ({LIBRARY_VARIABLE}, or npm, and Python with its duckdb): {why}"));
             None
         }
     }
@@ -287,36 +288,16 @@ fn killed_at_any_moment() {
     succeeds(run(tools, &job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
     let expect = content(tools, &reference);
     assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
-    let mut random = Random(seed);
-    let mut kills = 0;
-    while kills < kills_wanted {
+    let mut kills = Kills::new(kills_wanted, Random(seed));
+    while kills.left() {
         let round = Scratch::new("duckdb-kills-round");
         let (state, file) = (round.path().join("state"), round.at("killed.duckdb"));
-        let (mut longest_ms, mut before) = (400, None);
-        let mut history = vec![format!("seed {seed}")];
-        loop {
+        let history = kills.run(&state, 400, |random| {
             let mut command = run(tools, &job, &file);
             let shards = 1 + random.below(3);
             command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
-            let delay = 1 + random.below(longest_ms);
-            history.push(format!("parallelism {shards}, {delay} ms"));
-            if kills >= kills_wanted {
-                succeeds(&mut command);
-                break;
-            }
-            let mut running = Background::start(&mut command);
-            std::thread::sleep(Duration::from_millis(delay));
-            let _ = running.0.kill();
-            match running.end() {
-                (None, _) => kills += 1,
-                (Some(0), _) => break,
-                (code, errors) => panic!("ended with {code:?} after {history:#?}\n{errors}"),
-            }
-            // Without a new checkpoint there was no progress: more time, until there is.
-            let now = newest_checkpoint(&state);
-            longest_ms = if now > before { 400 } else { longest_ms + longest_ms / 3 };
-            before = now;
-        }
+            (command, format!("seed {seed}, parallelism {shards}"))
+        });
         let found = content(tools, &file);
         for (name, (found, expect)) in ["events", "sums"].iter().zip(found.iter().zip(&expect)) {
             let same = found.iter().zip(expect).take_while(|(f, e)| f == e).count();

@@ -3,19 +3,25 @@
 //! - [`examples`]: the jobs of `examples/databases`, over each of them
 //! - [`sqlite`]: in files, without a server
 //! - [`duckdb`]: the same, with a library that npm has
-//! - [`postgres`], [`mysql`]: against real servers, those of Debian's packages `postgresql` and
+//! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
+//! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`
 //!   root has them installed first.
 //!
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
+mod binlog;
 mod duckdb;
 mod examples;
 mod mysql;
+mod odbc;
 mod postgres;
 mod sqlite;
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::{Scratch, finish, text, tidemill};
+use crate::not_run::not_run;
 
 /// A number that the environment may set.
 fn wanted(name: &str, default: u64) -> u64 {
@@ -41,8 +47,30 @@ fn install(package: &str) {
 }
 
 /// Says that tests did not run for want of a server.
-fn not_run(what: &str, package: &str) {
-    println!(
-        "NOT RUN: the tests over {what}: it is not installed (apt-get install {package}, or as root DATABASE_INSTALL=1 with these tests)"
-    );
+fn missing(what: &str, package: &str) {
+    not_run(&format!(
+        "the tests over {what}: it is not installed (apt-get install {package}, or as root DATABASE_INSTALL=1 with these tests)"
+    ));
+}
+
+/// Runs a job; what it says, and whether it succeeds, is the caller's to look at.
+fn run(scratch: &Scratch, sql: &str, arguments: &[&str]) -> Output {
+    finish(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]).args(arguments))
+}
+
+/// Runs a job that succeeds; what it says.
+#[track_caller]
+fn runs(scratch: &Scratch, sql: &str, arguments: &[&str]) -> String {
+    let output = run(scratch, sql, arguments);
+    assert!(output.status.success(), "{sql}\n{}", text(&output));
+    text(&output)
+}
+
+/// A table over a CSV file with these lines.
+fn csv(scratch: &Scratch, columns: &str, lines: &str) -> String {
+    let path = scratch.write("in.csv", lines);
+    format!(
+        "CREATE TABLE source ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
+         'csv.null-literal' = 'NULL');\n"
+    )
 }

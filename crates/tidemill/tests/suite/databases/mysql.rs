@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::crash::Random;
 use crate::databases::examples::Database;
-use crate::databases::{install, is_root, not_run, wanted};
+use crate::databases::{csv, install, is_root, missing, run, runs, wanted};
 use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill, wait_for};
 
 /// A program of the server, which may lie where only root looks.
@@ -32,20 +32,20 @@ fn installed() -> bool {
         there()
     });
     if !there {
-        not_run("MariaDB", "mariadb-server");
+        missing("MariaDB", "mariadb-server");
     }
     there
 }
 
 /// A server in a directory of its own, killed when dropped.
-struct Server {
+pub struct Server {
     process: Option<Background>,
     scratch: Scratch,
-    port: u16,
+    pub port: u16,
 }
 
 impl Server {
-    fn start(name: &str) -> Option<Self> {
+    pub(super) fn start(name: &str) -> Option<Self> {
         if !installed() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Starts it on what it has.
-    fn again(&mut self, arguments: &[&str]) {
+    pub(super) fn again(&mut self, arguments: &[&str]) {
         assert!(self.process.is_none(), "it runs");
         let log = std::fs::File::options().create(true).append(true).open(self.scratch.at("log")).expect("a log file");
         let errors = log.try_clone().expect("the log file again");
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Ends it as a power cut would.
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
         let _ = process.0.kill();
         let _ = process.0.wait();
@@ -99,7 +99,7 @@ impl Server {
         self.scratch.at("s")
     }
 
-    fn client(&self, sql: &str) -> Output {
+    pub(super) fn client(&self, sql: &str) -> Output {
         let mut command = Command::new(program(&["mariadb", "mysql"]).expect("installed"));
         command.args(["--no-defaults", "-uroot", "-N", "-B", "--default-character-set=utf8mb4"]).arg(format!("--socket={}", self.socket()));
         command.arg("-e").arg(sql);
@@ -108,14 +108,14 @@ impl Server {
 
     /// What the server's own client says, tabs between columns.
     #[track_caller]
-    fn sql(&self, sql: &str) -> String {
+    pub fn sql(&self, sql: &str) -> String {
         let output = self.client(sql);
         assert!(output.status.success(), "{sql}\n{}", text(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().to_string()
     }
 
     /// The options of a table of a job.
-    fn with(&self, table: &str, more: &str) -> String {
+    pub(super) fn with(&self, table: &str, more: &str) -> String {
         format!(
             "WITH ('connector' = 'jdbc', 'url' = 'jdbc:mariadb://127.0.0.1:{}/test2', 'table-name' = '{table}', 'username' = 'job', \
              'password' = 'geheim'{more})",
@@ -125,7 +125,7 @@ impl Server {
 }
 
 /// The server that tests share which do it no harm; ended with the last of them.
-fn shared() -> Option<Arc<Server>> {
+pub fn shared() -> Option<Arc<Server>> {
     static SERVER: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut server = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(server) = server.upgrade() {
@@ -134,26 +134,6 @@ fn shared() -> Option<Arc<Server>> {
     let started = Arc::new(Server::start("mariadb")?);
     *server = Arc::downgrade(&started);
     Some(started)
-}
-
-fn run(scratch: &Scratch, sql: &str, arguments: &[&str]) -> Output {
-    finish(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]).args(arguments))
-}
-
-#[track_caller]
-fn runs(scratch: &Scratch, sql: &str, arguments: &[&str]) -> String {
-    let output = run(scratch, sql, arguments);
-    assert!(output.status.success(), "{sql}\n{}", text(&output));
-    text(&output)
-}
-
-/// A table over a CSV file with these lines.
-fn csv(scratch: &Scratch, columns: &str, lines: &str) -> String {
-    let path = scratch.write("in.csv", lines);
-    format!(
-        "CREATE TABLE source ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
-         'csv.null-literal' = 'NULL');\n"
-    )
 }
 
 #[test]

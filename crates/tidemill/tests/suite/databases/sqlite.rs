@@ -3,14 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::examples::Database;
 use super::wanted;
 use crate::crash::Random;
-use crate::harness::{Background, Scratch, finish, newest_checkpoint, text, tidemill};
+use crate::harness::{Kills, Scratch, finish, text, tidemill};
 
 /// A number that a statement gives.
 #[track_caller]
@@ -119,36 +118,16 @@ fn killed_at_any_moment() {
     succeeds(run(&job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
     let expect = content(&reference);
     assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
-    let mut random = Random(seed);
-    let mut kills = 0;
-    while kills < kills_wanted {
+    let mut kills = Kills::new(kills_wanted, Random(seed));
+    while kills.left() {
         let round = Scratch::new("sqlite-kills-round");
         let (state, file) = (round.path().join("state"), round.at("killed.db"));
-        let (mut longest_ms, mut before) = (400, None);
-        let mut history = vec![format!("seed {seed}")];
-        loop {
+        let history = kills.run(&state, 400, |random| {
             let mut command = run(&job, &file);
             let shards = 1 + random.below(3);
             command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
-            let delay = 1 + random.below(longest_ms);
-            history.push(format!("parallelism {shards}, {delay} ms"));
-            if kills >= kills_wanted {
-                succeeds(&mut command);
-                break;
-            }
-            let mut running = Background::start(&mut command);
-            std::thread::sleep(Duration::from_millis(delay));
-            let _ = running.0.kill();
-            match running.end() {
-                (None, _) => kills += 1,
-                (Some(0), _) => break,
-                (code, errors) => panic!("ended with {code:?} after {history:#?}\n{errors}"),
-            }
-            // Without a new checkpoint there was no progress: more time, until there is.
-            let now = newest_checkpoint(&state);
-            longest_ms = if now > before { 400 } else { longest_ms + longest_ms / 3 };
-            before = now;
-        }
+            (command, format!("seed {seed}, parallelism {shards}"))
+        });
         let found = content(&file);
         for (name, (found, expect)) in ["events", "sums"].iter().zip(found.iter().zip(&expect)) {
             let same = found.iter().zip(expect).take_while(|(f, e)| f == e).count();

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::harness::{Background, Scratch, root, wait_for};
 use crate::kafka::client::Client;
+use crate::not_run::not_run;
 
 /// Any id of 16 bytes will do.
 const CLUSTER: &str = "dGlkZW1pbGx0ZXN0c19fMQ";
@@ -36,7 +37,7 @@ fn jars() -> Option<&'static Path> {
     match JARS.get_or_init(fetch) {
         Ok(directory) => Some(directory),
         Err(why) => {
-            println!("skipped: tests over Kafka (no Java 17, Maven or network): {why}");
+            not_run(&format!("tests over Kafka (no Java 17, Maven or network): {why}"));
             None
         }
     }

@@ -27,6 +27,11 @@ pub fn with(servers: &str, topic: &str, more: &str) -> String {
 
 const BOUNDED: &str = ", 'scan.bounded.mode' = 'latest-offset'";
 
+/// The same, fetched by one client or the other.
+fn bounded(reads: &str) -> String {
+    format!("{BOUNDED}, 'scan.client' = '{reads}'")
+}
+
 /// Orders as JSON: number, customer, amount.
 fn orders(from: i64, to: i64) -> Vec<(Option<String>, Option<String>)> {
     (from..to).map(|n| (None, Some(format!("{{\"id\":{n},\"customer\":\"c{}\",\"amount\":{}}}", n % 7, n % 50)))).collect()
@@ -49,31 +54,35 @@ fn succeeds(output: &Output) {
 fn jobs_over_a_broker() {
     let Some(broker) = Broker::start("kafka-jobs") else { return };
     let client = Client::new(&broker.servers());
-    json_in_and_out(&broker, &client);
-    upserts_there_and_back(&broker, &client);
-    poison_messages(&broker, &client);
-    marks_of_transactions(&broker, &client);
+    // Whoever fetches them, messages are the same.
+    for reads in ["direct", "librdkafka"] {
+        json_in_and_out(&broker, &client, reads);
+        upserts_there_and_back(&broker, &client, reads);
+        poison_messages(&broker, &client, reads);
+        marks_of_transactions(&broker, &client, reads);
+    }
     partitions_that_come_later(&broker, &client);
     processes_share_a_topic(&broker, &client);
     a_topic_created_anew(&broker, &client);
 }
 
-fn json_in_and_out(broker: &Broker, client: &Client) {
-    let scratch = Scratch::new("kafka-json");
-    client.create("json-in", 3);
-    client.create("json-out", 2);
-    client.produce("json-in", &orders(0, 1000));
+fn json_in_and_out(broker: &Broker, client: &Client, reads: &str) {
+    let scratch = Scratch::new(&format!("kafka-json-{reads}"));
+    let (from, to) = (format!("json-in-{reads}"), format!("json-out-{reads}"));
+    client.create(&from, 3);
+    client.create(&to, 2);
+    client.produce(&from, &orders(0, 1000));
     let servers = broker.servers();
     let sql = format!(
         "CREATE TABLE orders (id BIGINT, customer STRING, amount BIGINT, part INT METADATA FROM 'partition' VIRTUAL, \
          pos BIGINT METADATA FROM 'offset' VIRTUAL) {};\n\
          CREATE TABLE results (id BIGINT, twice BIGINT, part INT, pos BIGINT) {};\n\
          INSERT INTO results SELECT id, amount * 2, part, pos FROM orders WHERE customer <> 'c0';\n",
-        with(&servers, "json-in", BOUNDED),
-        with(&servers, "json-out", ""),
+        with(&servers, &from, &bounded(reads)),
+        with(&servers, &to, ""),
     );
     succeeds(&run(&scratch, &sql, &["--parallelism", "2"]));
-    let mut found: Vec<serde_json::Value> = client.values("json-out").iter().map(|v| serde_json::from_str(v).expect("JSON")).collect();
+    let mut found: Vec<serde_json::Value> = client.values(&to).iter().map(|v| serde_json::from_str(v).expect("JSON")).collect();
     found.sort_by_key(|v| v["id"].as_i64());
     let expected: Vec<i64> = (0..1000).filter(|n| n % 7 != 0).collect();
     assert_eq!(found.iter().map(|v| v["id"].as_i64().expect("a number")).collect::<Vec<_>>(), expected);
@@ -82,29 +91,30 @@ fn json_in_and_out(broker: &Broker, client: &Client) {
     assert_eq!(places.len(), found.len(), "every message has a place of its own");
 }
 
-fn upserts_there_and_back(broker: &Broker, client: &Client) {
-    let scratch = Scratch::new("kafka-upsert");
-    client.create("upsert-in", 2);
-    client.create("totals", 2);
-    client.produce("upsert-in", &orders(0, 700));
+fn upserts_there_and_back(broker: &Broker, client: &Client, reads: &str) {
+    let scratch = Scratch::new(&format!("kafka-upsert-{reads}"));
+    let (from, to) = (format!("upsert-in-{reads}"), format!("totals-{reads}"));
+    client.create(&from, 2);
+    client.create(&to, 2);
+    client.produce(&from, &orders(0, 700));
     let servers = broker.servers();
     let totals = |more: &str| {
         format!(
             "CREATE TABLE totals (customer STRING, total BIGINT, PRIMARY KEY (customer) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', \
-             'topic' = 'totals', 'properties.bootstrap.servers' = '{servers}', 'key.format' = 'raw', 'value.format' = 'json'{more});\n"
+             'topic' = '{to}', 'properties.bootstrap.servers' = '{servers}', 'key.format' = 'raw', 'value.format' = 'json'{more});\n"
         )
     };
     let write = format!(
         "CREATE TABLE orders {ORDERS} {};\n{}INSERT INTO totals SELECT customer, SUM(amount) FROM orders GROUP BY customer;\n",
-        with(&servers, "upsert-in", BOUNDED),
+        with(&servers, &from, &bounded(reads)),
         totals(""),
     );
     succeeds(&run(&scratch, &write, &["--parallelism", "2"]));
     // A customer goes away again.
-    client.produce("totals", &[(Some("c3".to_string()), None)]);
+    client.produce(&to, &[(Some("c3".to_string()), None)]);
     let read = format!(
         "{}CREATE TABLE shown (customer STRING, total BIGINT) WITH ('connector' = 'print', 'print-identifier' = 'shown');\nINSERT INTO shown SELECT * FROM totals;\n",
-        totals(BOUNDED)
+        totals(&bounded(reads))
     );
     let output = run(&scratch, &read, &["--parallelism", "1"]);
     succeeds(&output);
@@ -113,41 +123,43 @@ fn upserts_there_and_back(broker: &Broker, client: &Client) {
     assert_eq!(fold(&String::from_utf8_lossy(&output.stdout), "shown"), expected);
 }
 
-fn poison_messages(broker: &Broker, client: &Client) {
-    let scratch = Scratch::new("kafka-poison");
-    client.create("poison", 1);
-    client.produce("poison", &orders(0, 3));
-    client.produce("poison", &[(None, Some("{\"id\":".to_string()))]);
-    client.produce("poison", &orders(3, 5));
+fn poison_messages(broker: &Broker, client: &Client, reads: &str) {
+    let scratch = Scratch::new(&format!("kafka-poison-{reads}"));
+    let topic = format!("poison-{reads}");
+    client.create(&topic, 1);
+    client.produce(&topic, &orders(0, 3));
+    client.produce(&topic, &[(None, Some("{\"id\":".to_string()))]);
+    client.produce(&topic, &orders(3, 5));
     let sql = |more: &str| {
         format!(
             "CREATE TABLE orders {ORDERS} {};\nCREATE TABLE shown (id BIGINT) WITH ('connector' = 'print', 'print-identifier' = 'shown');\n\
              INSERT INTO shown SELECT id FROM orders;\n",
-            with(&broker.servers(), "poison", &format!("{BOUNDED}{more}"))
+            with(&broker.servers(), &topic, &format!("{}{more}", bounded(reads)))
         )
     };
-    expect(&run(&scratch, &sql(""), &[]), 1, &["table 'orders'", "poison:0@3", "on-error"]);
+    expect(&run(&scratch, &sql(""), &[]), 1, &["table 'orders'", &format!("{topic}:0@3"), "on-error"]);
     let output = run(&scratch, &sql(", 'on-error' = 'skip'"), &["--parallelism", "1"]);
     succeeds(&output);
     assert_eq!(fold(&String::from_utf8_lossy(&output.stdout), "shown"), ["0", "1", "2", "3", "4"]);
 }
 
 /// The last offsets of a topic are no messages: a bounded scan must end even so, and without what was given up.
-fn marks_of_transactions(broker: &Broker, client: &Client) {
-    let scratch = Scratch::new("kafka-marks");
-    client.create("marks", 1);
-    client.produce("marks", &orders(0, 3));
-    client.transaction("marks", &orders(3, 5), true);
+fn marks_of_transactions(broker: &Broker, client: &Client, reads: &str) {
+    let scratch = Scratch::new(&format!("kafka-marks-{reads}"));
+    let topic = format!("marks-{reads}");
+    client.create(&topic, 1);
+    client.produce(&topic, &orders(0, 3));
+    client.transaction(&topic, &orders(3, 5), true);
     let sql = format!(
         "CREATE TABLE orders {ORDERS} {};\nCREATE TABLE shown (id BIGINT) WITH ('connector' = 'print', 'print-identifier' = 'shown');\n\
          INSERT INTO shown SELECT id FROM orders;\n",
-        with(&broker.servers(), "marks", BOUNDED)
+        with(&broker.servers(), &topic, &bounded(reads))
     );
     for round in 0..2 {
         let output = run(&scratch, &sql, &["--parallelism", "1"]);
         succeeds(&output);
         assert_eq!(fold(&String::from_utf8_lossy(&output.stdout), "shown"), ["0", "1", "2", "3", "4"], "round {round}");
-        client.transaction("marks", &orders(5, 7), false);
+        client.transaction(&topic, &orders(5, 7), false);
     }
 }
 

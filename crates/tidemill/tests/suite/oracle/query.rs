@@ -1,7 +1,14 @@
-//! Random queries whose results only grow, so that a file takes them, over `events` and views of it.
+//! Random queries over `events` and views of it. Here are those whose results only grow, so that a file of rows takes
+//! them; those whose results are updated are in the modules below.
+
+mod changing;
+mod pairs;
 
 use super::expression::{Kind, aggregate, double, int, maybe_having, maybe_where, of, text, truth};
 use super::random::Random;
+
+/// How many queries of a hundred have results that are updated.
+const UPDATING_PERCENT: u64 = 55;
 
 /// A query, the views it needs, and the types of its columns.
 pub struct Query {
@@ -9,6 +16,8 @@ pub struct Query {
     pub views: Vec<String>,
     pub sql: String,
     pub columns: Vec<Kind>,
+    /// The result may be updated: the sink must take changes.
+    pub updating: bool,
 }
 
 /// Makes queries of one script; the names of views are distinct in it.
@@ -27,7 +36,14 @@ impl<'a> Generator<'a> {
 
     /// The next query.
     pub fn query(&mut self) -> Query {
-        let (sql, columns) = match self.random.between(0, 99) {
+        let updating = self.random.chance(UPDATING_PERCENT);
+        let (sql, columns) = if updating { self.changing() } else { self.growing_only() };
+        Query { views: std::mem::take(&mut self.views), sql, columns, updating }
+    }
+
+    /// A query whose result only grows.
+    fn growing_only(&mut self) -> (String, Vec<Kind>) {
+        match self.random.between(0, 99) {
             0..=19 => self.projection(),
             20..=27 => self.distinct(),
             28..=33 => self.union_of_projections(),
@@ -40,8 +56,7 @@ impl<'a> Generator<'a> {
             80..=83 => self.same_windows(),
             84..=95 => self.over(),
             _ => self.over_then_window(),
-        };
-        Query { views: std::mem::take(&mut self.views), sql, columns }
+        }
     }
 
     fn view(&mut self, query: &str) -> String {

@@ -12,6 +12,7 @@ use super::server::{Server, customer_line, lasting_address};
 use super::{example, large, orders, per_customer};
 use crate::failures::expect;
 use crate::harness::{Background, Scratch, finish, root, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 /// Where things are kept from one run of the tests to the next.
 fn kept(name: &str) -> PathBuf {
@@ -41,7 +42,7 @@ pub fn python() -> Option<&'static Path> {
     match PYTHON.get_or_init(make) {
         Ok(python) => Some(python),
         Err(why) => {
-            println!("skipped: clients in Python (no Python with pyarrow): {why}");
+            not_run(&format!("clients in Python (no Python with pyarrow): {why}"));
             None
         }
     }
@@ -70,7 +71,7 @@ fn java() -> Option<PathBuf> {
         if let Err(why) = long(Command::new("mvn").args(["--quiet", "--batch-mode", "package"]).current_dir(&directory)) {
             assert!(!why.contains("COMPILATION ERROR"), "{why}");
             let _ = std::fs::remove_dir_all(directory.join("target"));
-            println!("skipped: the client in Java (no Maven, Java 17 or network): {why}");
+            not_run(&format!("the client in Java (no Maven, Java 17 or network): {why}"));
             return None;
         }
     }
@@ -261,7 +262,7 @@ fn java_publishes_and_follows() {
 #[test]
 fn curl_is_enough() {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: examples/clients/curl.sh (curl is not installed)");
+        not_run("examples/clients/curl.sh (curl is not installed)");
         return;
     }
     let scratch = Scratch::new("serve-curl");

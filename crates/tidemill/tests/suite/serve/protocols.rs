@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::server::{Server, next_event};
 use super::{example, order, orders};
-use crate::harness::{Scratch, wait_for};
+use crate::failures::expect;
+use crate::harness::{Scratch, finish, text, tidemill, wait_for};
 
 fn served(name: &str) -> (Scratch, Server) {
     let scratch = Scratch::new(name);
@@ -167,4 +168,30 @@ fn a_websocket_speaks_both_ways() {
     assert!(follower.next().is_ok_and(|text| text.contains("was stopped")));
     assert_eq!(follower.next(), Err(1012));
     server.expect("GET", "/v1/streams/large_orders/ws", "", 400, &["WebSocket"]);
+}
+
+#[test]
+fn a_subscriber_bounds_the_rows_of_a_message() {
+    let (_scratch, server) = served("serve-blocks");
+    server.post("/v1/streams/orders?wait=ack", &orders(100, 50));
+    let subscribe = |size: &str| {
+        let stream = server.stream("large_orders");
+        finish(tidemill().args(["subscribe", &stream, "--from", "earliest", "--limit", "40", "--block-size", size]))
+    };
+    for size in ["3", "40", "auto"] {
+        let output = subscribe(size);
+        let rows: Vec<Value> = output.stdout.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        let ids: Vec<_> = rows.iter().map(|row| row["id"].as_u64().expect("an id")).collect();
+        assert_eq!(ids, (100..140).collect::<Vec<_>>(), "{size}: {}", text(&output));
+    }
+    expect(&subscribe("0"), 2, &["--block-size 0"]);
+    // Over a WebSocket a message has a line for each row.
+    let mut socket = WebSocket::open(&server, "/v1/streams/large_orders/ws?from=earliest&block_size=20");
+    let mut rows = 0;
+    while rows < 50 {
+        let lines = socket.next().expect("rows").lines().count();
+        assert!((1..=20).contains(&lines), "{lines} rows in a message");
+        rows += lines;
+    }
+    server.expect("GET", "/v1/streams/large_orders/events?block_size=0", "", 400, &["block_size 0"]);
 }

@@ -2,10 +2,16 @@
 
 use std::process::{Command, Output};
 
+use arrow::datatypes::TimeUnit;
+use serde_json::json;
+use tidemill_block::clock::wall_ms;
+use tidemill_block::value::write_timestamp;
+
 use super::server::{Server, next_event};
 use super::{example, orders};
 use crate::failures::expect;
 use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 /// A certificate authority, and a certificate for `localhost` that it has signed, in PEM files; or why not.
 fn certificates(scratch: &Scratch, name: &str) -> Result<(), String> {
@@ -33,7 +39,7 @@ const TOKENS: &str = r#"{"token": "boss-1", "name": "boss", "read": ["*"], "writ
 fn tls_and_tokens() {
     let scratch = Scratch::new("serve-tls");
     if let Err(why) = certificates(&scratch, "good").and_then(|()| certificates(&scratch, "other")) {
-        println!("skipped: TLS (no certificate could be made): {why}");
+        not_run(&format!("TLS (no certificate could be made): {why}"));
         return;
     }
     let tokens = scratch.write("tokens", TOKENS);
@@ -93,7 +99,7 @@ fn curl(scratch: &Scratch, port: u16) {
         command.output().ok()
     };
     let Some(output) = ask("good-ca.pem", "boss-1", "/v1/jobs") else {
-        println!("skipped: HTTP over TLS (curl is not installed)");
+        not_run("HTTP over TLS (curl is not installed)");
         return;
     };
     assert!(text(&output).contains("\"name\":\"clients\"") && text(&output).contains("200"), "{}", text(&output));
@@ -119,7 +125,12 @@ fn a_token_that_is_taken_away() {
     let mut server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
     // A token in the address is for event streams and WebSockets only.
     server.expect("GET", "/v1/jobs?token=boss-1", "", 401, &["wants a token"]);
+    // A right that a token does not give is counted like a token that is not good.
+    server.token = Some("page-1");
+    server.expect("GET", "/v1/jobs", "", 403, &["no right to manage jobs"]);
     server.token = Some("boss-1");
+    assert_eq!(server.metric("tidemill_requests_unauthenticated_total"), 1.0);
+    assert_eq!(server.metric("tidemill_requests_forbidden_total"), 1.0);
     let publish = |token: &str| {
         let file = scratch.write("orders.json", orders(0, 200));
         finish(tidemill().args(["publish", &server.stream("orders"), &file, "--token", token]))
@@ -138,9 +149,45 @@ fn a_token_that_is_taken_away() {
     assert!(last.event == "error" && last.data.contains("has expired or was taken out of the token file"), "{last:?}");
     let (code, errors) = named.end();
     assert!(code == Some(1) && errors.contains("token"), "{code:?} {errors}");
+    // Both were told in the middle of their streams.
+    assert!(server.metric("tidemill_requests_unauthenticated_total") >= 3.0);
     assert!(publish("feed-1").status.success(), "others are not disturbed");
     // A file that is wrong changes nothing.
     scratch.write("tokens", "{\"token\": ");
     wait_for("a word in the log", || server.log().contains("the tokens read before stay in force"));
     assert!(publish("feed-1").status.success());
+}
+
+/// Nobody takes this one away: its time passes while a publisher and subscribers are connected.
+#[test]
+fn a_token_that_expires_by_the_clock() {
+    let scratch = Scratch::new("serve-expiry");
+    let tokens = scratch.write("tokens", TOKENS);
+    let job = example().display().to_string();
+    let mut server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
+    server.token = Some("boss-1");
+    server.wait_example();
+    let mut expires = Vec::new();
+    write_timestamp(&mut expires, wall_ms() + 10_000, TimeUnit::Millisecond, 3);
+    let expires = String::from_utf8(expires).expect("digits");
+    let soon = json!({"token": "soon-1", "name": "soon", "read": ["*"], "write": ["*"], "expires": format!("{expires}Z")});
+    scratch.write("tokens", format!("{TOKENS}{soon}\n"));
+    server.token = Some("soon-1");
+    wait_for("the new token", || server.ask("GET", "/v1/streams", "", "").0 == 200);
+    server.token = Some("boss-1");
+    let nothing = ["--where", "id = -1", "--token", "soon-1"];
+    let mut subscriber = Background::start(tidemill().args(["subscribe", &server.stream("large_orders")]).args(nothing));
+    let mut events = server.events("/v1/streams/large_orders/events?filter=id%20%3D%20-1&token=soon-1", "");
+    let feed = ["--from", "connector=datagen,rows-per-second=20", "--to", &server.stream("orders"), "--quiet", "--token", "soon-1"];
+    let mut publisher = Background::start(tidemill().arg("adapter").args(feed));
+    wait_for("rows of the publisher", || server.stat("orders", "published_rows") > 0);
+    // Each is told in the middle of what it does.
+    for (who, process) in [("the publisher", &mut publisher), ("the subscriber", &mut subscriber)] {
+        let (code, errors) = process.end();
+        assert!(code == Some(1) && errors.contains("'soon' has expired"), "{who}: {code:?} {errors}");
+    }
+    let last = std::iter::from_fn(|| next_event(&mut events)).last().expect("a last event");
+    assert!(last.event == "error" && last.data.contains("'soon' has expired"), "{last:?}");
+    assert!(server.metric("tidemill_requests_unauthenticated_total") >= 3.0);
+    server.post("/v1/streams/orders?wait=ack", &orders(100, 1));
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::clients::python;
 use super::server::{Server, next_event};
 use super::{example, order, orders};
-use crate::harness::{Scratch, finish, text, wait_for};
+use crate::harness::{Scratch, finish, many_connections, text, wait_for};
+use crate::not_run::not_run;
 
 /// Texts are copied from one stream to another.
 const COPY: &str = "CREATE TABLE texts (n BIGINT NOT NULL, t STRING) WITH ('connector' = 'stream');
@@ -96,7 +97,7 @@ fn a_publisher_that_is_faster_than_the_job_waits() {
         most = most.max(server.resident_bytes());
     });
     match before.zip(most) {
-        None => println!("skipped: memory (this system has no /proc)"),
+        None => not_run("memory (this system has no /proc)"),
         Some((before, most)) => {
             println!("memory: {before} B before, {most} B at most");
             assert!(most < before + (192 << 20), "memory: {before} B before {megabytes} MB went through, then {most} B");
@@ -107,13 +108,10 @@ fn a_publisher_that_is_faster_than_the_job_waits() {
 #[test]
 fn connections_that_say_nothing() {
     let scratch = Scratch::new("serve-silent");
-    let server = Server::start(&scratch, &[&example().display().to_string(), "--state-dir", &scratch.at("state")]);
+    let Some(wanted) = many_connections(1_000) else { return };
+    let (state, most) = (scratch.at("state"), (wanted + 100).to_string());
+    let server = Server::start(&scratch, &[&example().display().to_string(), "--state-dir", &state, "--max-connections", &most]);
     server.wait_example();
-    let wanted = 1_000;
-    if tidemill_runtime::metrics::raise_open_files() < wanted + 200 {
-        println!("skipped: a thousand connections (this system lets a process open too few)");
-        return;
-    }
     let mut silent = Vec::new();
     for n in 0..wanted {
         let mut stream = server.connect();
@@ -183,6 +181,14 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     server.expect("GET", "/v1/streams/large_orders/events?columns=nam", "", 400, &["'nam'"]);
     server.expect("GET", "/v1/streams/large_orders/events?from=7", "", 400, &["rows up to 0 so far"]);
     assert_eq!(server.stat("orders", "published_rows"), 0, "none of it was taken");
+    for (reason, times) in [("schema", 1u32), ("malformed", 4), ("null", 1), ("gap", 0), ("too_large", 1)] {
+        let metric = format!("tidemill_stream_refused_total{{stream=\"orders\",reason=\"{reason}\"}}");
+        assert_eq!(server.metric(&metric), f64::from(times), "{reason}");
+        assert_eq!(server.stat("orders", &format!("refused_{reason}")), u64::from(times), "{reason}");
+    }
+    for (status, times) in [(400, 9u32), (409, 3), (413, 1), (415, 1)] {
+        assert_eq!(server.metric(&format!("tidemill_request_errors_total{{status=\"{status}\"}}")), f64::from(times), "{status}");
+    }
     server.post("/v1/streams/orders?wait=ack", &order(100));
 
     let Some(python) = python() else { return };
@@ -202,6 +208,10 @@ fn what_does_not_fit_is_refused_with_its_reason() {
         }
     }
     assert_eq!(server.stat("orders", "published_rows"), 1);
+    for (reason, times) in [("schema", 2), ("too_large", 2), ("gap", 1)] {
+        // The error reaches the publisher before its task has counted it, or after.
+        wait_for(reason, || server.stat("orders", &format!("refused_{reason}")) == times);
+    }
     assert_eq!(server.get("/v1/jobs/clients")["restarts"], 0);
 }
 

@@ -1,11 +1,13 @@
-//! The connector `jdbc` against a real PostgreSQL. Where the Debian package is missing, this is said and the
+//! The connectors `jdbc` and `postgres-cdc` against a real PostgreSQL. Where the Debian package is missing, this is said and the
 //! tests do not run.
 //!
 //! - [`server`]: a server of a test's own
 //! - [`kills`]: jobs and servers killed at any moment
+//! - [`changes`]: tables that are followed
 
+mod changes;
 mod kills;
-mod server;
+pub mod server;
 
 use std::process::Output;
 use std::time::Duration;

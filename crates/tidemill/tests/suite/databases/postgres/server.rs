@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use crate::databases::{install, is_root, not_run};
+use crate::databases::{install, is_root, missing};
 use crate::harness::{Background, Scratch, text, wait_for};
+use crate::not_run::not_run;
 
 /// The password of the user `postgres`.
 pub const PASSWORD: &str = "open-sesame-4711";
@@ -35,7 +36,7 @@ fn programs() -> Option<&'static Path> {
         })
     });
     if found.is_none() {
-        not_run("PostgreSQL", "postgresql");
+        missing("PostgreSQL", "postgresql");
     }
     found.as_deref()
 }
@@ -72,7 +73,7 @@ impl Server {
         let mut server = Server { programs, scratch, port, encrypts: false };
         match server.certificates() {
             Ok(()) => server.encrypts = true,
-            Err(why) => println!("NOT RUN: TLS to PostgreSQL (no certificate could be made): {why}"),
+            Err(why) => not_run(&format!("TLS to PostgreSQL (no certificate could be made): {why}")),
         }
         server.scratch.write("password", PASSWORD);
         server.own();
@@ -135,7 +136,8 @@ impl Server {
     /// Starts it on what it has, and waits until it answers.
     pub fn again(&mut self) {
         let mut options = format!("-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories=", self.port);
-        options += " -c deadlock_timeout=200ms -c max_connections=50";
+        // Changes of tables are read from the log.
+        options += " -c deadlock_timeout=200ms -c max_connections=50 -c wal_level=logical";
         if self.encrypts {
             let (cert, key) = (self.scratch.at("server.pem"), self.scratch.at("server.key"));
             options += &format!(" -c ssl=on -c ssl_cert_file={cert} -c ssl_key_file={key}");

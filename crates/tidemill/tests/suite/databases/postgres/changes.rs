@@ -1,0 +1,178 @@
+//! Tables that are followed: a copy and sums of a table are what the table and its sums are, however often the job and
+//! the server were killed while the table was changed.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use super::server::{PASSWORD, Server};
+use crate::crash::Random;
+use crate::databases::wanted;
+use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
+
+/// Rows that are there at the beginning.
+const ROWS: u64 = 20_000;
+
+/// The options of a table that is followed.
+fn followed(server: &Server, table: &str, slot: &str, more: &str) -> String {
+    format!(
+        "'connector' = 'postgres-cdc', 'hostname' = '127.0.0.1', 'port' = '{}', 'username' = 'postgres', 'password' = '{PASSWORD}', \
+         'database-name' = 'postgres', 'schema-name' = 'public', 'table-name' = '{table}', 'slot.name' = '{slot}', \
+         'decoding.plugin.name' = 'pgoutput', 'ssl-mode' = 'disable', 'scan.snapshot.fetch.size' = '500', \
+         'connection.max-retry-timeout' = '2 min'{more}",
+        server.port
+    )
+}
+
+/// Copies table `name` to `name_copy`, and its sums to `name_sums`.
+fn job(server: &Server, name: &str, more: &str) -> String {
+    let to = |table: &str| format!("{}, 'connection.max-retry-timeout' = '2 min'", server.options(table));
+    format!(
+        "SET 'execution.checkpointing.interval' = '30 ms';\n\
+         CREATE TABLE changing (id STRING, k INT, n BIGINT, note STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({});\n\
+         CREATE TABLE copied (id STRING, k INT, n BIGINT, note STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({});\n\
+         CREATE TABLE summed (k INT, c BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({});\n\
+         EXECUTE STATEMENT SET BEGIN\n\
+         INSERT INTO copied SELECT * FROM changing;\n\
+         INSERT INTO summed SELECT k, COUNT(*), SUM(n) FROM changing GROUP BY k;\n\
+         END;\n",
+        followed(server, name, &format!("of_{name}"), more),
+        to(&format!("{name}_copy")),
+        to(&format!("{name}_sums")),
+    )
+}
+
+/// Makes a table with its rows, and what its copy and its sums go into.
+fn tables(server: &Server, name: &str) {
+    server.rows(&format!(
+        "CREATE TABLE {name} (extra inet, id text PRIMARY KEY, k int, n bigint NOT NULL, note varchar(20)); \
+         CREATE TABLE {name}_copy (id text PRIMARY KEY, k int, n bigint, note text); \
+         CREATE TABLE {name}_sums (k int PRIMARY KEY, c bigint, n bigint); \
+         INSERT INTO {name} SELECT '10.0.0.1', 'Row ' || i, i % 50, i, CASE WHEN i % 3 = 0 THEN NULL ELSE 'note ' || i END \
+         FROM generate_series(1, {ROWS}) i"
+    ));
+}
+
+/// Changes some rows: new ones, other values, other keys, deletions, a transaction that is taken back, a large one.
+fn change(server: &Server, name: &str, random: &mut Random, round: u64) {
+    let (k, from) = (random.below(50), random.below(ROWS));
+    server.rows(&format!(
+        "INSERT INTO {name} SELECT NULL, 'new {round} ' || i, i % 50, i, 'ä€😀' FROM generate_series(1, 200) i; \
+         UPDATE {name} SET n = n + 7 WHERE k = {k}; \
+         UPDATE {name} SET id = 'moved {round} ' || id WHERE n BETWEEN {from} AND {from} + 20; \
+         DELETE FROM {name} WHERE n BETWEEN {from} + 100 AND {from} + 130; \
+         UPDATE {name} SET k = (k + 1) % 50, note = NULL WHERE n % 97 = {round} % 97"
+    ));
+    server.rows(&format!("BEGIN; DELETE FROM {name}; ROLLBACK"));
+    if round % 4 == 3 {
+        server.rows(&format!("UPDATE {name} SET n = n + 1, note = 'all ' || {round}"));
+    }
+}
+
+/// Whether copy and sums are what they must be.
+fn settled(server: &Server, name: &str) -> bool {
+    let differences = server.try_rows(&format!(
+        "SELECT (SELECT count(*) FROM ((SELECT id, k, n, note FROM {name} EXCEPT SELECT * FROM {name}_copy) UNION ALL \
+         (SELECT * FROM {name}_copy EXCEPT SELECT id, k, n, note FROM {name})) c), \
+         (SELECT count(*) FROM ((SELECT k, count(*), sum(n) FROM {name} GROUP BY k EXCEPT SELECT * FROM {name}_sums) UNION ALL \
+         (SELECT * FROM {name}_sums EXCEPT SELECT k, count(*), sum(n) FROM {name} GROUP BY k)) s)"
+    ));
+    differences.is_some_and(|rows| rows == ["0,0"])
+}
+
+/// `DATABASE_KILLS` says how often the job is killed, `DATABASE_SERVER_KILLS` how often the server, `DATABASE_SEED` when.
+#[test]
+fn a_copy_is_the_table() {
+    let (kills, server_kills, seed) = (wanted("DATABASE_KILLS", 8), wanted("DATABASE_SERVER_KILLS", 3), wanted("DATABASE_SEED", 31));
+    let Some(mut server) = Server::start("postgres-changes") else { return };
+    let mut random = Random(seed);
+    for (name, more) in [("whole", ""), ("upserts", ", 'changelog-mode' = 'upsert'")] {
+        tables(&server, name);
+        if more.is_empty() {
+            server.rows(&format!("ALTER TABLE {name} REPLICA IDENTITY FULL"));
+        }
+        let scratch = Scratch::new(&format!("postgres-changes-{name}"));
+        let (path, state) = (scratch.write("job.sql", job(&server, name, more)), scratch.at("state"));
+        let mut history = vec![format!("seed {seed}, table {name}")];
+        let start = |shards: u64| {
+            let mut command = tidemill();
+            command.args(["run", &path, "--quiet", "--state-dir", &state, "--parallelism", &shards.to_string()]);
+            Background::start(&mut command)
+        };
+        for round in 0..kills {
+            let shards = 1 + random.below(2);
+            let mut running = start(shards);
+            let delay = 20 + random.below(600);
+            history.push(format!("parallelism {shards}, killed after {delay} ms"));
+            std::thread::sleep(Duration::from_millis(delay));
+            change(&server, name, &mut random, round);
+            if round < server_kills {
+                history.push("server killed".into());
+                server.kill();
+                server.again();
+            }
+            std::thread::sleep(Duration::from_millis(random.below(300)));
+            let _ = running.0.kill();
+            let (code, errors) = running.end();
+            assert_eq!(code, None, "the job ended after {}\n{errors}", history.join("; "));
+            change(&server, name, &mut random, round + 1000);
+        }
+        let mut running = start(2);
+        wait_for("the copy to be the table", || {
+            if let Some(status) = running.0.try_wait().expect("waiting for the job") {
+                panic!("the job ended with {status} after {}\n{}", history.join("; "), running.end().1);
+            }
+            settled(&server, name)
+        });
+        change(&server, name, &mut random, 2000);
+        wait_for("the copy to follow the table", || settled(&server, name));
+        // What checkpoints hold the server need not keep.
+        let lag =
+            format!("SELECT pg_current_wal_lsn() - confirmed_flush_lsn < 1000000 FROM pg_replication_slots WHERE slot_name = 'of_{name}'");
+        wait_for("the log to be forgotten", || server.rows(&lag) == ["t"]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_changes_is_said() {
+    let Some(server) = Server::start("postgres-changes-wrong") else { return };
+    let scratch = Scratch::new("postgres-changes-wrong");
+    server.rows("CREATE TABLE t (id int PRIMARY KEY, v text, i inet); INSERT INTO t VALUES (1, 'a', '::1')");
+    #[track_caller]
+    fn fails(scratch: &Scratch, columns: &str, with: &str, words: &[&str]) {
+        let sql = format!(
+            "CREATE TABLE t ({columns}) WITH ({with});\nCREATE TABLE out ({}) WITH ('connector' = 'blackhole');\n\
+             INSERT INTO out SELECT * FROM t;\n",
+            columns.replace(", PRIMARY KEY (id) NOT ENFORCED", "")
+        );
+        let output = finish(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]));
+        let said = text(&output);
+        assert!(!output.status.success() && words.iter().all(|w| said.contains(w)), "{words:?}: {said}");
+        assert!(!said.contains(PASSWORD) && !said.contains("wrong-secret"), "{said}");
+    }
+    let columns = "id INT, v STRING";
+    let with = followed(&server, "t", "s", "");
+    fails(&scratch, columns, &with, &["ALTER TABLE public.t REPLICA IDENTITY FULL", "changelog-mode"]);
+    fails(&scratch, columns, &with.replace(PASSWORD, "wrong-secret"), &["password"]);
+    fails(&scratch, columns, &with.replace("'table-name' = 't'", "'table-name' = 'nosuch'"), &["no table public.nosuch"]);
+    fails(&scratch, columns, &with.replace("'slot.name' = 's'", "'slot.name' = 'S-1'"), &["slot.name"]);
+    fails(&scratch, columns, &format!("{with}, 'changelog-mode' = 'upsert'"), &["PRIMARY KEY"]);
+    server.rows("ALTER TABLE t REPLICA IDENTITY FULL");
+    fails(&scratch, "id INT, w STRING", &with, &["no column \"w\"", "id, v, i"]);
+    fails(&scratch, "id INT, i STRING", &with, &["'i'", "inet"]);
+    fails(&scratch, "id STRING", &with, &["'id'"]);
+    // TRUNCATE does not say what it deletes.
+    let sql = format!(
+        "CREATE TABLE t ({columns}) WITH ({with});\nCREATE TABLE out ({columns}) WITH ('connector' = 'print');\n\
+         INSERT INTO out SELECT * FROM t;\n"
+    );
+    let mut running = Background::start(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]));
+    // The slot is there before the first reading is.
+    let (mut output, mut row) = (BufReader::new(running.0.stdout.take().expect("piped")), String::new());
+    output.read_line(&mut row).expect("the output in UTF-8");
+    assert!(row.ends_with("+I[1, a]\n"), "{row}");
+    let active = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 's' AND active";
+    wait_for("the stream to begin", || server.rows(active) == ["1"]);
+    server.rows("TRUNCATE t");
+    let (code, errors) = running.end();
+    assert!(code == Some(1) && errors.contains("TRUNCATE"), "{code:?} {errors}");
+}

@@ -1,0 +1,132 @@
+//! Adapters: a stream written by any connector, what their metrics say, and `bench` with one.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{example, large, orders};
+use crate::failures::expect;
+use crate::harness::{Background, Scratch, finish, sink_lines, tidemill, wait_for};
+
+fn metrics(path: &str) -> Value {
+    let text = std::fs::read_to_string(path).expect("the metrics");
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("the metrics are no JSON: {e}\n{text}"))
+}
+
+/// The ids of the lines that a sink has written, sorted.
+fn ids(directory: &Path) -> Vec<u64> {
+    let id = |line: &String| line.split(',').next().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no id in {line}"));
+    let mut ids: Vec<u64> = sink_lines(directory).iter().map(id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn a_stream_is_written_by_any_connector() {
+    let scratch = Scratch::new("adapter-out");
+    let server = Server::start(&scratch, &[&example().display().to_string(), "--state-dir", &scratch.at("server")]);
+    server.wait_example();
+    let out = scratch.path().join("out");
+    let to = format!("connector=filesystem,format=csv,path={}", out.display());
+    let (state, file) = (scratch.at("state"), scratch.at("metrics.json"));
+    let expected = |count: u64| -> Vec<u64> { (0..count).filter(|n| n % 200 >= 100).collect() };
+    // Killed and started again it goes on: under its name the server keeps what was not acknowledged.
+    for (first, count) in [(0, 400), (400, 200)] {
+        server.post("/v1/streams/orders?wait=ack", &orders(first, count));
+        let mut command = tidemill();
+        command.args(["adapter", "--from", &server.stream("large_orders"), "--to", &to, "--id", "files", "--state-dir", &state]);
+        command.args(["--set", "execution.checkpointing.interval=50 ms", "--block-size", "16", "--metrics", &file, "--quiet"]);
+        let mut adapter = Background::start(&mut command);
+        let all = expected(first + count);
+        wait_for("the rows in files", || ids(&out).len() >= all.len());
+        adapter.signal("INT");
+        let (code, errors) = adapter.end();
+        assert_eq!(code, Some(0), "{errors}");
+        assert_eq!(ids(&out), all);
+        let told = metrics(&file);
+        let new = large(first + count) - large(first);
+        assert_eq!((told["rows_in"].as_u64(), told["rows_out"].as_u64()), (Some(new), Some(new)), "{told}");
+        assert_eq!((&told["job"], &told["mode"], &told["finished"]), (&json!("files"), &json!("streaming"), &json!(false)), "{told}");
+        for key in ["elapsed_s", "peak_memory_bytes", "checkpoints"] {
+            assert!(told[key].as_f64() > Some(0.0), "{key} in {told}");
+        }
+        // The system counts CPU in ticks, of which so short a run may see none.
+        assert!(told["user_s"].is_number() && told["sys_s"].is_number(), "{told}");
+        wait_for("the acknowledgement", || server.get("/v1/streams/large_orders")["subscriptions"]["files"] == large(first + count));
+    }
+    // What is not to be had is said at once.
+    let wrong = |from: &str, to: &str| finish(tidemill().args(["adapter", "--from", from, "--to", to, "--reconnect", "0"]));
+    let stream = server.stream("large_orders");
+    expect(&wrong(&stream, "connector=filesytem,path=x,format=csv"), 2, &["filesystem"]);
+    expect(&wrong(&stream, "path=x,format=csv"), 2, &["'connector' is required"]);
+    expect(&wrong("connector=stdin,format=csv", "connector=print"), 2, &["must be a stream"]);
+    expect(&wrong(&server.stream("large_order"), &to), 1, &["did you mean 'large_orders'?"]);
+}
+
+#[test]
+fn an_adapter_says_what_it_has_done() {
+    let scratch = Scratch::new("adapter-metrics");
+    let job = "CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'stream');
+               CREATE TABLE s (n BIGINT) WITH ('connector' = 'blackhole');
+               INSERT INTO s SELECT n FROM numbers;";
+    let server = Server::start(&scratch, &[&scratch.write("numbers.sql", job), "--state-dir", &scratch.at("server")]);
+    server.wait_side("numbers", "inlet");
+    std::fs::create_dir(scratch.at("in")).expect("a directory");
+    scratch.write("in/a.csv", "1\n2\nx\n4\n");
+    scratch.write("in/b.csv", "5\n6\n");
+    let from = format!("connector=filesystem,format=csv,path={}", scratch.at("in"));
+    let file = scratch.at("metrics.json");
+    let run = || {
+        let (from, to) = (format!("{from},on-error=skip"), server.stream("numbers"));
+        let arguments = ["--from", &from, "--to", &to, "--id", "feeder", "--block-size", "2", "--metrics", &file];
+        finish(tidemill().arg("adapter").args(arguments))
+    };
+    expect(&run(), 0, &["feeder: finished", "5 rows published, 1 unreadable"]);
+    let told = metrics(&file);
+    for (key, value) in [("rows_in", 6), ("rows_out", 5), ("bad_rows", 1), ("splits", 2), ("reconnects", 0), ("parallelism", 1)] {
+        assert_eq!(told[key], value, "{key} in {told}");
+    }
+    assert_eq!((&told["job"], &told["mode"], &told["finished"]), (&json!("feeder"), &json!("adapter"), &json!(true)), "{told}");
+    for key in ["elapsed_s", "rows_per_s", "peak_memory_bytes", "bytes_in", "bytes_out", "blocks"] {
+        assert!(told[key].as_f64() > Some(0.0), "{key} in {told}");
+    }
+    assert_eq!(server.stat("numbers", "published_rows"), 5);
+    // All of it is there already: the server knows where the adapter stands.
+    expect(&run(), 0, &["feeder: finished"]);
+    assert_eq!(metrics(&file)["rows_out"], 0);
+    assert_eq!(server.stat("numbers", "published_rows"), 5);
+}
+
+#[test]
+fn bench_adds_up_a_job_and_its_adapter() {
+    let scratch = Scratch::new("adapter-bench");
+    let job = "CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'stream');
+               CREATE TABLE s (n BIGINT, c BIGINT) WITH ('connector' = 'blackhole');
+               INSERT INTO s SELECT n % 10, COUNT(*) FROM numbers GROUP BY n % 10;";
+    let job = scratch.write("numbers.sql", job);
+    let file = scratch.write("numbers.csv", (0..5_000).map(|n| format!("{n}\n")).collect::<String>());
+    let from = format!("connector=filesystem,format=csv,path={file}");
+    let bench = |more: &[&str]| {
+        let mut command = tidemill();
+        command.args(["bench", &job, "--adapter", &from, "--stream", "numbers", "--runs", "1", "--parallelism", "1"]);
+        finish(command.args(["--out", &scratch.at("results")]).args(more))
+    };
+    for state in [&[][..], &["--state-dir", "any"][..]] {
+        let output = bench(&[&["--vary", "block.size=64,auto"][..], state].concat());
+        expect(&output, 0, &[]);
+        let csv = std::fs::read_to_string(scratch.path().join("results/results.csv")).expect("the results");
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().expect("a head");
+        let at = |name: &str| head.iter().position(|column| *column == name).unwrap_or_else(|| panic!("no {name} in {csv}"));
+        let runs: Vec<_> = lines.collect();
+        let sizes: Vec<&str> = runs.iter().map(|run| run[at("block.size")]).collect();
+        assert_eq!(sizes, ["64", "auto"], "{csv}");
+        for run in &runs {
+            for figure in ["elapsed_s", "cpu_s", "rows_per_s", "peak_mb"] {
+                assert!(run[at(figure)].parse::<f64>().is_ok_and(|value| value > 0.0), "{figure} in {csv}");
+            }
+        }
+    }
+    expect(&finish(tidemill().args(["bench", &job, "--adapter", &from])), 2, &["--stream"]);
+}
