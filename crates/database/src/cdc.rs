@@ -16,8 +16,9 @@
 //! written rows that its checkpoint does not know. A log gives the same again, which changes nothing; a table does not:
 //! what was changed or deleted meanwhile is not read again. So before the rest is read, the old rows of
 //! the changes since come and go once more, which takes out what came of them ([`feed::Feed::undo`]), and the first rows
-//! wait for a checkpoint that knows the place ([`gate`]). Where the log has no old rows (`'changelog-mode' =
-//! 'upsert'`) that cannot be done.
+//! wait for a checkpoint that knows the place ([`gate`]). A connection that breaks in such a reading has this done again: how far
+//! the job that was killed had come is not known, so what it wrote may lie behind the new place, too. Where the log has no old
+//! rows (`'changelog-mode' = 'upsert'`) that cannot be done, and a notice says so.
 //!
 //! - [`options`], [`connector`]: what users write
 //! - [`position`]: places in a log, what a checkpoint holds

@@ -86,10 +86,11 @@ pub(super) struct Follower {
 impl Follower {
     /// Follows the table until nobody reads any more or nothing helps.
     pub fn run(mut self, mut position: Option<Position>) {
+        let resumed = position.is_some();
         let mut patience = Patience::new(&self.access);
         loop {
             let before = self.feed.position().clone();
-            let Err(error) = self.attempt(&mut position) else { return };
+            let Err(error) = self.attempt(&mut position, resumed) else { return };
             if self.feed.stopped() {
                 return;
             }
@@ -105,17 +106,18 @@ impl Follower {
         }
     }
 
-    /// One attempt; `position` is where the job said to go on, until the feed has one of its own.
-    fn attempt(&mut self, position: &mut Option<Position>) -> Result<(), DbError> {
+    /// One attempt; `position` is where the job said to go on, until the feed has one of its own. `resumed`: another run was
+    /// there before this one.
+    fn attempt(&mut self, position: &mut Option<Position>, resumed: bool) -> Result<(), DbError> {
         let begun = !self.feed.position().server.is_empty();
-        let resumed = !begun && position.is_some();
         let mut now = if begun { Some(self.feed.position().clone()) } else { position.clone() };
         if let Some(first) = self.log.prepare(now.as_ref(), self.startup)? {
             now = Some(first);
         }
         let Some(mut now) = now else { return Err(DbError::fatal("internal error: a log without a place to begin at")) };
         if let Some(reading) = &now.reading {
-            // A feed that goes on on another connection knows what it has sent; a job that was killed does not.
+            // A feed that goes on on another connection knows what it has sent; a job that was killed does not. Nobody knows how far
+            // that one was, so its rows may be anywhere in what is left, and what goes from there is undone on each connection anew.
             let undo = resumed.then_some(reading.at);
             if !now.cut() || (!now.parts.is_empty() && self.log.order().is_none()) {
                 return Err(DbError::fatal(format!(
@@ -142,9 +144,18 @@ impl Follower {
         now.reading = Some(Reading { at, ..Reading::default() });
         let after = now.parts.last().and_then(|p| p.upto.as_deref()).map(decode_row).transpose()?;
         let order = self.log.order();
-        if let Some(from) = undo.filter(|_| self.log.old_rows()) {
-            self.feed.undo(from, now.parts.last().and_then(|part| part.upto.as_deref()))?;
-            self.log.replay(&mut self.feed, from, at)?;
+        if let Some(from) = undo {
+            if self.log.old_rows() {
+                self.feed.undo(from, now.parts.last().and_then(|part| part.upto.as_deref()))?;
+                self.log.replay(&mut self.feed, from, at)?;
+            } else {
+                crate::notice(&format!(
+                    "table {}: its first reading was cut off and is gone on with; rows that were read behind the last checkpoint \
+                     and deleted since may stay in the tables that are written, for the log does not hold old rows \
+                     ('changelog-mode' = 'upsert')",
+                    self.followed.table
+                ));
+            }
         }
         self.feed.go_to(now)?;
         let (sql, parameters) = self.statement(order.as_deref(), after.as_ref())?;
@@ -212,3 +223,6 @@ pub(crate) fn text_rows(connection: &mut dyn Connection, sql: &str, columns: usi
     })?;
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,7 @@ use crate::cdc::feed::Feed;
 use crate::cdc::follow::{ChangeLog, Followed};
 use crate::cdc::options::{Mode, PostgresOptions, Startup};
 use crate::cdc::position::{Offset, Position, Reading};
-use crate::driver::{Connection, DbError, Dialect};
+use crate::driver::{Connection, DbError, DbErrorKind, Dialect};
 use crate::session::Access;
 use crate::url::{SslMode, Url};
 
@@ -290,7 +290,7 @@ impl ChangeLog for PostgresLog {
         let Some(table) = self.table.clone() else { return Err(DbError::fatal("internal error: a table that was not looked at")) };
         let mut rows = TableRows::new(&self.followed, table, self.settings.upsert)?;
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("data", DataType::Binary, true)]));
-        self.connect()?.query(&self.settings.peek(upto), None, &schema, PEEKED, &mut |batch| {
+        let read = self.connect()?.query(&self.settings.peek(upto), None, &schema, PEEKED, &mut |batch| {
             if feed.stopped() {
                 return Err(DbError::fatal("reading was given up"));
             }
@@ -300,7 +300,9 @@ impl ChangeLog for PostgresLog {
                 take(event.map_err(damaged)?, &mut rows, feed)?;
             }
             Ok(())
-        })?;
+        });
+        // A slot that is still in use, by a connection that has just broken, is waited for as long as a server is, not so many times.
+        read.map_err(|e| if e.kind == DbErrorKind::Retry { DbError { kind: DbErrorKind::Connection, ..e } } else { e })?;
         rows.flush(feed)
     }
 

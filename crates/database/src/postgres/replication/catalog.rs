@@ -196,7 +196,7 @@ impl Slot {
     /// Asks for a slot, and looks whether it can serve.
     ///
     /// # Errors
-    /// It is of another kind, of another database, or what it kept is gone.
+    /// It is of another kind, of another database, or what it kept is gone; it is not ready yet.
     pub fn load(connection: &mut dyn Connection, name: &str) -> Result<Option<Self>, DbError> {
         let sql = format!(
             "SELECT plugin, database = current_database(), confirmed_flush_lsn, wal_status FROM pg_catalog.pg_replication_slots \
@@ -217,6 +217,10 @@ impl Slot {
                 "was given up by the server, which keeps only so much of its log (max_slot_wal_keep_size): changes are lost; run SELECT \
                  pg_drop_replication_slot('{name}') and start without the checkpoint"
             )));
+        }
+        if text(row, 2).is_empty() {
+            // Who began it may have been killed: the server goes on until transactions that are open have ended.
+            return Err(DbError::connection(format!("the replication slot {name} is still being made")));
         }
         Ok(Some(Slot { confirmed: lsn(text(row, 2))? }))
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::copied::{Differences, count, counted, part, some, wait_for_copy};
 use super::mysql::Server;
 use super::wanted;
 use crate::crash::Random;
@@ -64,15 +65,35 @@ fn change(server: &Server, random: &mut Random, round: u64) {
     }
 }
 
-/// Whether copy and sums are what they must be.
-fn settled(server: &Server) -> bool {
-    let sums = "SELECT k, COUNT(*), SUM(n0) FROM changing GROUP BY k";
-    let output = server.client(&format!(
-        "USE test2; SELECT (SELECT COUNT(*) FROM ((SELECT {NAMES} FROM changing EXCEPT SELECT {NAMES} FROM copied) UNION ALL \
-         (SELECT {NAMES} FROM copied EXCEPT SELECT {NAMES} FROM changing)) c), \
-         (SELECT COUNT(*) FROM (({sums} EXCEPT SELECT * FROM summed) UNION ALL (SELECT * FROM summed EXCEPT {sums})) s)"
-    ));
-    output.status.success() && output.stdout.trim_ascii() == b"0\t0"
+/// What is in the table and not in its copy, and the other way round; the same of the sums.
+fn sides() -> [String; 4] {
+    let (rows, copy) = (format!("SELECT {NAMES} FROM changing"), format!("SELECT {NAMES} FROM copied"));
+    let (sums, summed) = ("SELECT k, COUNT(*) AS c, SUM(n0) AS n0 FROM changing GROUP BY k", "SELECT k, c, n0 FROM summed");
+    [format!("{rows} EXCEPT {copy}"), format!("{copy} EXCEPT {rows}"), format!("{sums} EXCEPT {summed}"), format!("{summed} EXCEPT {sums}")]
+}
+
+/// What the server's client says; none if the server does not answer.
+fn answer(server: &Server, sql: &str) -> Option<String> {
+    let output = server.client(&format!("USE test2; {sql}"));
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// How copy and sums differ from what they must be.
+fn differences(server: &Server) -> Option<Differences> {
+    counted(&answer(server, &count(&sides()))?, '\t')
+}
+
+/// What differs, and what the server is doing.
+fn report(server: &Server) -> String {
+    let asked = [
+        ("sessions", "SHOW FULL PROCESSLIST"),
+        ("the log", "SHOW MASTER STATUS"),
+        ("transactions", "SELECT trx_id, trx_mysql_thread_id, trx_state, trx_started, trx_query FROM information_schema.innodb_trx"),
+        ("locks that are waited for", "SELECT * FROM information_schema.innodb_lock_waits"),
+    ];
+    let queries = some(&sides()).into_iter().chain(asked.map(|(title, sql)| (title, sql.to_string())));
+    let lines = |text: String| text.lines().map(str::to_string).collect::<Vec<_>>();
+    queries.map(|(title, sql)| part(title, answer(server, &sql).map(lines))).collect()
 }
 
 /// `DATABASE_KILLS` says how often the job is killed, `DATABASE_SERVER_KILLS` how often the server, `DATABASE_SEED` when.
@@ -129,16 +150,11 @@ fn a_copy_is_the_table() {
         change(&server, &mut random, round + 1000);
     }
     let mut running = start(2);
-    wait_for("the copy to be the table", || {
-        if let Some(status) = running.0.try_wait().expect("waiting for the job") {
-            panic!("the job ended with {status} after {}\n{}", history.join("; "), running.end().1);
-        }
-        settled(&server)
-    });
+    wait_for_copy("the copy to be the table", &mut running, &history, || differences(&server), || report(&server));
     // A column more makes no difference to those that are read.
     server.sql("ALTER TABLE test2.changing ADD COLUMN more INT FIRST");
     server.sql("UPDATE test2.changing SET n0 = n0 + 1 WHERE k = 3");
-    wait_for("the copy to follow the table", || settled(&server));
+    wait_for_copy("the copy to follow the table", &mut running, &history, || differences(&server), || report(&server));
 }
 
 #[test]

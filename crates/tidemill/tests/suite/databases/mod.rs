@@ -4,6 +4,7 @@
 //! - [`sqlite`]: in files, without a server
 //! - [`duckdb`]: the same, with a library that npm has
 //! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
+//! - [`copied`]: how copies of tables that are followed are waited for
 //! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`
 //!   root has them installed first.
@@ -11,6 +12,7 @@
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
 mod binlog;
+mod copied;
 mod duckdb;
 mod examples;
 mod mysql;
