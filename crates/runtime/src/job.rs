@@ -16,7 +16,7 @@ use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 use crate::JobError;
 use crate::local::{LocalDir, limit_sources, memory_share};
 use crate::metrics::{
-    Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, latency, node_summary, process_usage, resident_bytes,
+    Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, latency, node_summary, peak_bytes, process_usage, resident_bytes,
 };
 use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
@@ -165,7 +165,7 @@ impl Job {
             elapsed_s: begun.elapsed().as_secs_f64(),
             user_s: 0.0,
             sys_s: 0.0,
-            peak_memory_bytes: process_usage().2,
+            peak_memory_bytes: peak_bytes(),
             read: Origins::default(),
             rows_in: 0,
             rows_out: 0,
@@ -562,9 +562,9 @@ impl Running {
         }
     }
 
-    fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64, u64), read: Origins) -> Summary {
+    fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64), read: Origins) -> Summary {
         let (rows_in, rows_out, _) = self.totals();
-        let (user, sys, peak) = process_usage();
+        let (user, sys) = process_usage();
         let elapsed = begun.elapsed().as_secs_f64();
         let sinks = self.shared.graph.nodes.iter().zip(&self.shared.metrics).filter(|(n, _)| matches!(n.kind, NodeKind::Sink(_)));
         Summary {
@@ -576,7 +576,7 @@ impl Running {
             elapsed_s: elapsed,
             user_s: user - usage.0,
             sys_s: sys - usage.1,
-            peak_memory_bytes: peak,
+            peak_memory_bytes: peak_bytes(),
             read: bytes_read().since(read),
             rows_in,
             rows_out,

@@ -393,17 +393,34 @@ impl RecentLatency {
     }
 }
 
-/// User and system CPU seconds of the process so far, and its peak memory in bytes.
-pub fn process_usage() -> (f64, f64, u64) {
+/// User and system CPU seconds of the process so far.
+pub fn process_usage() -> (f64, f64) {
+    let usage = usage();
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
+/// Most memory that the process ever held, bytes. `getrusage(2)` would say it, too, but its figure outlives `execve(2)`: it begins
+/// with the most that the process had held which started this one.
+pub fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Linux gives kilobytes.
+    high_water(&status).unwrap_or_else(|| usage().ru_maxrss as u64 * 1024)
+}
+
+/// As [`peak_bytes`], of the text of `/proc/self/status` (`proc_pid_status(5)`), if it says it.
+fn high_water(status: &str) -> Option<u64> {
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
+    kilobytes.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+fn usage() -> libc::rusage {
     // SAFETY: getrusage fills the struct that it is given; all-zero is a valid rusage.
-    let usage = unsafe {
+    unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         usage
-    };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    // Linux gives kilobytes.
-    (seconds(usage.ru_utime), seconds(usage.ru_stime), usage.ru_maxrss as u64 * 1024)
+    }
 }
 
 /// Lets the process open as many files and sockets as the system allows it, and says how many that is.
@@ -450,7 +467,14 @@ fn pages(statm: &str) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::pages;
+    use super::{high_water, pages};
+
+    #[test]
+    fn the_peak_is_found_among_other_figures() {
+        let status = "Name:\ttidemill\nVmPeak:\t 2031616 kB\nVmHWM:\t   13500 kB\nVmRSS:\t   12000 kB\nThreads:\t4\n";
+        assert_eq!(high_water(status), Some(13500 * 1024));
+        assert_eq!((high_water(""), high_water("VmHWM:\tmuch\n")), (None, None), "a system without it");
+    }
 
     #[test]
     fn pages_of_files_are_told_apart() {

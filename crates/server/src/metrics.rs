@@ -12,7 +12,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use tidemill_connect::listeners::ListenerStats;
 use tidemill_hub::Refusal;
-use tidemill_runtime::metrics::{process_usage, resident_bytes};
+use tidemill_runtime::metrics::{peak_bytes, process_usage, resident_bytes};
 
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -89,13 +89,13 @@ fn text(state: &AppState) -> String {
 }
 
 fn process(page: &mut Page, state: &AppState) {
-    let (user, system, peak) = process_usage();
+    let (user, system) = process_usage();
     page.family("up_seconds", Kind::Gauge, "Since the server began.").add(&[], state.begun.elapsed().as_secs_f64());
     page.family("cpu_seconds_total", Kind::Counter, "Processor time of the process.")
         .add(&[("mode", "user")], user)
         .add(&[("mode", "system")], system);
     page.family("memory_bytes", Kind::Gauge, "Memory that the process holds.").add(&[], resident_bytes() as f64);
-    page.family("memory_peak_bytes", Kind::Gauge, "Most memory that the process ever held.").add(&[], peak as f64);
+    page.family("memory_peak_bytes", Kind::Gauge, "Most memory that the process ever held.").add(&[], peak_bytes() as f64);
 }
 
 /// What came to listeners of tables and concerns none of them: nobody else would count it.

@@ -14,7 +14,7 @@ use tidemill_format::options::RawOptions;
 use tidemill_format::types::{plain_type, type_name};
 use tidemill_remote::adapter::{Adapter, Progress, name_of, parse_block_size, parse_options};
 use tidemill_remote::flight::options::FlightOptions;
-use tidemill_runtime::metrics::process_usage;
+use tidemill_runtime::metrics::{peak_bytes, process_usage};
 use tidemill_runtime::script::{Script, Step, render};
 use tidemill_runtime::{JobError, JobOptions};
 
@@ -190,7 +190,7 @@ fn rate(progress: &Progress) -> f64 {
 }
 
 fn summary(name: &str, done: &Progress) {
-    let (user_s, sys_s, peak) = process_usage();
+    let (user_s, sys_s) = process_usage();
     let how = if done.finished { "finished" } else { "stopped; the same command goes on from here if its source can be read again" };
     let bad = if done.bad_rows > 0 { format!(", {} unreadable", done.bad_rows) } else { String::new() };
     eprintln!("{name}: {how}");
@@ -206,14 +206,14 @@ fn summary(name: &str, done: &Progress) {
         "  {:.2} s, {} rows/s, CPU {user_s:.2} s user {sys_s:.2} s system, peak memory {}",
         done.elapsed.as_secs_f64(),
         count(rate(done) as u64),
-        megabytes(peak)
+        megabytes(peak_bytes())
     );
 }
 
 /// The same keys as `run --metrics` where they mean the same. An adapter knows no latency: rows are
 /// at their end in the job that reads the stream.
 fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
-    let (user_s, sys_s, peak) = process_usage();
+    let (user_s, sys_s) = process_usage();
     serde_json::json!({
         "job": name,
         "mode": mode,
@@ -222,7 +222,7 @@ fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
         "elapsed_s": done.elapsed.as_secs_f64(),
         "user_s": user_s,
         "sys_s": sys_s,
-        "peak_memory_bytes": peak,
+        "peak_memory_bytes": peak_bytes(),
         "rows_in": done.rows + done.bad_rows,
         "rows_out": done.rows,
         "rows_per_s": rate(done),

@@ -29,7 +29,7 @@ use tidemill_connect::filesystem::cache::bytes_read;
 use tidemill_connect::{ConnectError, SinkContext};
 use tidemill_sql::{InsertPlan, SqlError};
 
-use crate::metrics::{NodeMetrics, Summary, latency, node_summary, process_usage};
+use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;
 use crate::{JobError, Stop, connector};
@@ -228,7 +228,7 @@ impl BatchRunner {
             let committed = if insert.overwrite { sink.replace(&prepared) } else { sink.commit(&prepared) };
             committed.map_err(|e| JobError::failed(format!("committing table '{}': {e}", insert.table.name)))?;
         }
-        let (user, sys, peak) = process_usage();
+        let (user, sys) = process_usage();
         let elapsed = begun.elapsed().as_secs_f64();
         let mut nodes: Vec<_> = self
             .sources
@@ -248,7 +248,7 @@ impl BatchRunner {
             elapsed_s: elapsed,
             user_s: user - usage.0,
             sys_s: sys - usage.1,
-            peak_memory_bytes: peak,
+            peak_memory_bytes: peak_bytes(),
             read: bytes_read().since(read),
             rows_in,
             rows_out: nodes[nodes.len() - sinks.len()..].iter().map(|n| n.rows).sum(),

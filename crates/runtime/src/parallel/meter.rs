@@ -40,7 +40,7 @@ pub struct Meter {
 impl Meter {
     /// From now on. `memory` is the limit of the process in bytes, if it has one; `bytes` were read before.
     pub fn new(memory: Option<u64>, bytes: u64) -> Self {
-        let (user, system, _) = process_usage();
+        let (user, system) = process_usage();
         Meter {
             at: Instant::now(),
             cpu_s: user + system,
@@ -62,7 +62,7 @@ impl Meter {
     pub fn sample(&mut self, bytes: u64, active: usize, writers: usize) -> Sample {
         let now = Instant::now();
         let elapsed = now - self.at;
-        let (user, system, _) = process_usage();
+        let (user, system) = process_usage();
         let (waits, wrote_ns) = (waits(), WROTE_NS.load(Ordering::Relaxed));
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let of = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);

@@ -520,6 +520,24 @@ fn metrics() {
     assert_eq!(read_json(&file).as_array().expect("an array of several jobs").len(), 2);
 }
 
+/// The peak of a job was once that of whoever started it, if that was higher: a test of a bound on memory failed because tests before
+/// it had taken 450 MB themselves.
+#[test]
+fn the_peak_is_that_of_the_job_and_not_of_who_started_it() {
+    if !Path::new("/proc/self/status").exists() {
+        return not_run("peak memory (this system has no /proc)");
+    }
+    let held = 256 << 20;
+    // Written to, or the system would not give it.
+    drop(std::hint::black_box(vec![1u8; held]));
+    let scratch = Scratch::new("peak");
+    scratch.write("t.csv", "1,2\n");
+    let file = scratch.at("metrics.json");
+    expect(&run(&scratch, &format!("{TABLES}INSERT INTO s SELECT a FROM t;"), &["--metrics", &file]), 0, &[]);
+    let peak = read_json(&file)["peak_memory_bytes"].as_u64().expect("a number");
+    assert!((1..held as u64).contains(&peak), "{peak} bytes for a row");
+}
+
 #[test]
 fn late_rows_are_counted() {
     let scratch = Scratch::new("late");
