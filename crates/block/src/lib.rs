@@ -2,14 +2,16 @@
 //! and processes.
 //!
 //! What lives here: [`Block`], [`RowKind`], the clock that stamps arrivals, the text form that
-//! tests read and write, and the text forms of single values. What does not: anything that knows a
-//! file, a plan or an operator.
+//! tests read and write, the text forms of single values, and how many bytes rows have. What does
+//! not: anything that knows a file, a plan or an operator.
 
 mod block;
+mod bytes;
 pub mod clock;
 mod kind;
 pub mod text;
 pub mod value;
 
 pub use block::{Block, NO_WATERMARK, WATERMARK_END};
+pub use bytes::rows_bytes;
 pub use kind::RowKind;

@@ -24,6 +24,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use serde::{Deserialize, Serialize};
+use tidemill_block::rows_bytes;
 
 use crate::contents::{FileWriter, create_directory, create_file, damaged, finish_file, open_file, sync};
 use crate::delivery::Delivery;
@@ -31,6 +32,8 @@ use crate::error::{HubError, io};
 
 /// Rows gathered before they are written: small blocks would each cost half a kilobyte of headers.
 const GATHER_ROWS: usize = 8192;
+/// And if they are large: beside so many bytes a header is nothing.
+const GATHER_BYTES: usize = 4 << 20;
 /// The least time between two writes of the acknowledgements. A lost one costs rows sent twice to a
 /// subscriber that asks for `acknowledged` rather than for an offset.
 const ACKS_INTERVAL: Duration = Duration::from_millis(100);
@@ -493,6 +496,7 @@ pub(crate) struct LogWriter {
     open: Option<(PathBuf, String, FileWriter)>,
     gathered: Vec<RecordBatch>,
     gathered_rows: usize,
+    gathered_bytes: usize,
     arrival_ns: u64,
     /// The newest of the rows written, for subscribers that keep up.
     kept: VecDeque<Arc<Delivery>>,
@@ -512,6 +516,7 @@ impl LogWriter {
             open: None,
             gathered: Vec::new(),
             gathered_rows: 0,
+            gathered_bytes: 0,
             arrival_ns: 0,
             kept: VecDeque::new(),
             kept_bytes: 0,
@@ -531,8 +536,9 @@ impl LogWriter {
     pub fn write(&mut self, batch: RecordBatch, arrival_ns: u64) -> Result<(), HubError> {
         self.arrival_ns = if self.gathered.is_empty() { arrival_ns } else { self.arrival_ns.min(arrival_ns) };
         self.gathered_rows += batch.num_rows();
+        self.gathered_bytes += rows_bytes(&batch);
         self.gathered.push(batch);
-        if self.gathered_rows >= GATHER_ROWS { self.write_gathered() } else { Ok(()) }
+        if self.gathered_rows >= GATHER_ROWS || self.gathered_bytes >= GATHER_BYTES { self.write_gathered() } else { Ok(()) }
     }
 
     fn write_gathered(&mut self) -> Result<(), HubError> {
@@ -545,7 +551,7 @@ impl LogWriter {
             many => concat_batches(&self.log.schema, many).map_err(|e| HubError::Io(format!("{}: {e}", doing())))?,
         };
         self.gathered.clear();
-        self.gathered_rows = 0;
+        (self.gathered_rows, self.gathered_bytes) = (0, 0);
         if self.open.is_none() {
             let name = format!(".seg-{:020}-{}-{}.arrow", self.first, self.run, self.count);
             let path = self.log.directory.join(&name);

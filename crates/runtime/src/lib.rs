@@ -18,6 +18,7 @@ pub mod physical;
 mod place;
 pub mod process;
 pub mod reference;
+mod row_bytes;
 pub mod script;
 pub mod settings;
 mod worker;

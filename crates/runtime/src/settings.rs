@@ -144,7 +144,7 @@ options! {
         /// an endless job becomes visible.
         flink "execution.checkpointing.interval" => checkpoint_interval: Duration = Duration::from_secs(10);
         /// Rows a source hands over at once, at most. `auto` takes what has arrived, as much as is worked off
-        /// soon (see `block.latency-target`), up to 8,192.
+        /// soon (see `block.latency-target`), up to 8,192, or about 4 MB if rows are large.
         ours "block.size" => block_size: BlockSize = BlockSize::Auto;
         /// With blocks of size `auto`: in how long rows shall have been worked off, those before them in
         /// their block included. The number of rows taken at once is found by measuring. Without a target it

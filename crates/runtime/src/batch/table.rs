@@ -30,12 +30,13 @@ use crate::metrics::NodeMetrics;
 use crate::parallel::AtOnce;
 use crate::parallel::opening::Opened;
 use crate::parallel::readers::Readers;
+use crate::row_bytes::RowBytes;
 use crate::settings::Settings;
 
 /// Counts of each table read, by name.
 pub(super) type SourceMetrics = Arc<Mutex<BTreeMap<String, Arc<NodeMetrics>>>>;
 
-/// Rows a batch: DataFusion's own default.
+/// Rows a batch, unless they are large: DataFusion's own default.
 const BATCH_ROWS: usize = 8192;
 /// And if no column is wanted: such a batch is nothing but a number.
 const COUNTED_ROWS: usize = 4 * BATCH_ROWS;
@@ -280,6 +281,7 @@ impl PartitionStream for Part {
             readers: self.readers.clone(),
             each: self.each,
             task,
+            row_bytes: RowBytes::default(),
             open: VecDeque::new(),
             changes: self.changes.clone(),
             fold: None,
@@ -301,6 +303,7 @@ struct Scan {
     /// The most splits that are open: where there are few, the first partition that asks leaves some to the others.
     each: usize,
     task: Arc<AtomicWaker>,
+    row_bytes: RowBytes,
     /// The splits that are open, in their order.
     open: VecDeque<Opened>,
     /// Taken when all is read.
@@ -330,7 +333,7 @@ impl Scan {
         }
         // The only partition gives rows in the order of the splits. Those above the share wait until others have ended.
         let asked = if self.context.shards == 1 { 1 } else { share.min(self.open.len()) };
-        let rows = if self.order.is_empty() { COUNTED_ROWS } else { BATCH_ROWS };
+        let rows = if self.order.is_empty() { COUNTED_ROWS } else { BATCH_ROWS.min(self.row_bytes.rows_max()) };
         for at in 0..asked {
             match self.open[at].poll(rows).map_err(|e| failed(&self.table, e))? {
                 Polled::Pending => {}
@@ -387,6 +390,7 @@ impl Stream for Scan {
                 Ok(Some(Polled::Rows(rows))) => {
                     this.metrics.rows.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
                     this.metrics.bytes.fetch_add(rows.bytes, Ordering::Relaxed);
+                    this.row_bytes.of(&rows.batch);
                     if let Some(readers) = &this.readers {
                         readers.read(rows.bytes);
                     }

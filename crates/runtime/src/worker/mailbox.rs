@@ -1,8 +1,8 @@
 //! The queue from a worker to the thread of a sink's writer, bounded by rows.
 //!
 //! Hand-overs are of very different sizes: a few rows when the input pauses, thousands when a watermark
-//! lets them go. So many rows, and not so many hand-overs, are what a row waits behind. What is handed over
-//! and what is done with it belongs to [`super::sink`].
+//! lets them go. So many rows, and not so many hand-overs, are what a row waits behind. What is handed over,
+//! what is done with it, and that a large row counts for several, belongs to [`super::sink`].
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -37,6 +37,7 @@ use tidemill_state::checkpoint::OperatorState;
 use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::physical::{Graph, NodeKind, Ship};
+use crate::row_bytes::Gathered;
 use crate::settings::Settings;
 use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
@@ -106,8 +107,8 @@ struct Out {
 enum Route {
     Local,
     BadRecords,
-    Hash { keys: Vec<Expr>, pending: Vec<Vec<Block>>, rows: usize },
-    First { pending: Vec<Block>, rows: usize },
+    Hash { keys: Vec<Expr>, pending: Vec<Vec<Block>>, gathered: Gathered },
+    First { pending: Vec<Block>, gathered: Gathered },
 }
 
 enum Body {
@@ -136,8 +137,8 @@ struct Instance {
     waiter: Option<Waiter>,
 }
 
-/// Rows gathered for another worker before they are handed over, unless the input pauses first: a
-/// hand-over costs about a microsecond, so it must not be paid for a few rows.
+/// Rows gathered for another worker before they are handed over, unless they are large or the input pauses
+/// first: a hand-over costs about a microsecond, so it must not be paid for a few rows.
 const EXCHANGE_ROWS: usize = 1024;
 /// Blocks of a small fixed size that are taken from what was read before the worker looks at its
 /// other duties again.
@@ -279,8 +280,8 @@ impl Worker {
                 let route = match &edge.ship {
                     Ship::Forward => Route::Local,
                     Ship::BadRecords => Route::BadRecords,
-                    Ship::Hash(keys) => Route::Hash { keys: keys.clone(), pending: vec![Vec::new(); shards], rows: 0 },
-                    Ship::Single => Route::First { pending: Vec::new(), rows: 0 },
+                    Ship::Hash(keys) => Route::Hash { keys: keys.clone(), pending: vec![Vec::new(); shards], gathered: Default::default() },
+                    Ship::Single => Route::First { pending: Vec::new(), gathered: Default::default() },
                 };
                 let producers = match edge.ship {
                     Ship::Forward | Ship::BadRecords => 1,
@@ -753,19 +754,19 @@ impl Worker {
                     self.deliver(node, channel, Element::Block(rows))?;
                 }
                 Route::BadRecords => {}
-                Route::First { pending, rows: gathered } => {
-                    *gathered += rows.rows();
+                Route::First { pending, gathered } => {
+                    let enough = gathered.add(&rows.batch, EXCHANGE_ROWS);
                     pending.push(rows);
-                    if *gathered >= EXCHANGE_ROWS {
+                    if enough {
                         self.flush_out(index, at)?;
                     }
                 }
-                Route::Hash { keys, pending, rows: gathered } => {
-                    *gathered += rows.rows();
+                Route::Hash { keys, pending, gathered } => {
+                    let enough = gathered.add(&rows.batch, EXCHANGE_ROWS);
                     if let Err(e) = scatter(&rows, keys, pending) {
                         return Err(self.failed(index, e));
                     }
-                    if *gathered >= EXCHANGE_ROWS {
+                    if enough {
                         self.flush_out(index, at)?;
                     }
                 }
@@ -792,12 +793,12 @@ impl Worker {
         let (node, input) = (out.node, out.input);
         let ready: Vec<(usize, Vec<Block>)> = match &mut out.route {
             Route::Local | Route::BadRecords => return Ok(()),
-            Route::First { pending, rows } => {
-                *rows = 0;
+            Route::First { pending, gathered } => {
+                gathered.take();
                 if pending.is_empty() { Vec::new() } else { vec![(0, std::mem::take(pending))] }
             }
-            Route::Hash { pending, rows, .. } => {
-                if std::mem::take(rows) == 0 {
+            Route::Hash { pending, gathered, .. } => {
+                if gathered.take().0 == 0 {
                     return Ok(());
                 }
                 pending.iter_mut().enumerate().filter(|(_, p)| !p.is_empty()).map(|(to, p)| (to, std::mem::take(p))).collect()

@@ -20,10 +20,11 @@ use crate::JobError;
 use crate::metrics::NodeMetrics;
 use crate::parallel::meter::wrote;
 use crate::physical::SinkSpec;
+use crate::row_bytes::Gathered;
 use crate::settings::BlockSize;
 use crate::worker::mailbox::Mailbox;
 
-/// Rows gathered before a writer is called.
+/// Rows gathered before a writer is called, unless they are large.
 const GATHER_ROWS: usize = 1024;
 /// Blocks of so few rows are put together when so many have come that arrived together: gathered one by one they would be
 /// spread over the memory, out of the caches when the writer puts them together, and freed by another thread than made them.
@@ -38,6 +39,8 @@ const ROWS_WAITING: usize = 8192;
 /// writer whose thread has to wait for a core does not make the worker wait at once; more would only be
 /// older when they are written.
 const ROWS_WAITING_AUTO: usize = 4096;
+/// Among rows that wait a larger one counts for as many of this size as it would make.
+const ROW_WAITING_BYTES: usize = 1 << 10;
 /// How often who waits for a writer's thread looks around.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
@@ -47,7 +50,7 @@ pub(super) struct SinkTask {
     /// Rows gathered before the writer is called.
     gather_rows: usize,
     gathered: Vec<Block>,
-    gathered_rows: usize,
+    count: Gathered,
     /// How many of the last blocks gathered are small and arrived together.
     small: usize,
     dirty: bool,
@@ -98,6 +101,11 @@ impl Prepared {
     }
 }
 
+/// For how many rows those of a hand-over count while they wait.
+fn weight(rows: usize, bytes: usize) -> usize {
+    rows.max(bytes / ROW_WAITING_BYTES)
+}
+
 /// Why the thread of a writer has ended. Several may ask: who waits for a checkpoint, and who hands rows over.
 fn taken(failure: &Mutex<Option<JobError>>) -> JobError {
     let failure = failure.lock().expect("no panic while held");
@@ -127,7 +135,7 @@ impl SinkTask {
             gathers: spec.sink.gathers() || spec.rows_at_once.is_some(),
             gather_rows: spec.rows_at_once.unwrap_or(GATHER_ROWS),
             gathered: Vec::new(),
-            gathered_rows: 0,
+            count: Gathered::default(),
             small: 0,
             dirty: false,
             waited: Duration::ZERO,
@@ -140,9 +148,9 @@ impl SinkTask {
         if !self.gathers {
             return self.write_single(block);
         }
-        self.gathered_rows += block.rows();
+        let enough = self.count.add(&block.batch, self.gather_rows);
         self.gather(block)?;
-        if self.gathered_rows >= self.gather_rows { self.hand_on() } else { Ok(()) }
+        if enough { self.hand_on() } else { Ok(()) }
     }
 
     /// How long the last write waited because the writer's thread is behind.
@@ -188,12 +196,12 @@ impl SinkTask {
         if self.gathered.is_empty() {
             return Ok(());
         }
-        let rows = std::mem::take(&mut self.gathered_rows);
+        let (rows, bytes) = self.count.take();
         self.small = 0;
         match &mut self.writer {
             Place::Here(writer) if !self.gathers => writer.record_latencies(&self.gathered),
             Place::Here(writer) => writer.write_all(&self.gathered)?,
-            Place::Thread(thread) => self.waited += thread.send(Message::Rows(std::mem::take(&mut self.gathered)), rows)?,
+            Place::Thread(thread) => self.waited += thread.send(Message::Rows(std::mem::take(&mut self.gathered)), weight(rows, bytes))?,
         }
         self.gathered.clear();
         Ok(())

@@ -20,6 +20,7 @@ use crate::metrics::NodeMetrics;
 use crate::parallel::opening::Opened;
 use crate::parallel::readers::Readers;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
+use crate::row_bytes::RowBytes;
 use crate::settings::{BlockSize, Settings};
 use crate::worker::goal::LatencyGoal;
 
@@ -97,6 +98,7 @@ pub(super) struct SourceTask {
     watermark: Option<SourceWatermark>,
     block_size: BlockSize,
     goal: Option<LatencyGoal>,
+    row_bytes: RowBytes,
     linger_ns: u64,
     held: VecDeque<Block>,
     held_rows: usize,
@@ -162,6 +164,7 @@ impl SourceTask {
             watermark: spec.watermark.clone(),
             goal: (block_size == BlockSize::Auto).then(|| LatencyGoal::new(target)),
             block_size,
+            row_bytes: RowBytes::default(),
             linger_ns: linger.as_nanos() as u64,
             held: VecDeque::new(),
             held_rows: 0,
@@ -334,6 +337,9 @@ impl SourceTask {
             None if self.chunked => CHUNK_ROWS,
             _ => self.part_rows(),
         };
+        // Rows that are large are not read by thousands; a size that somebody has fixed is kept even so.
+        let least = if self.goal.is_some() { 1 } else { self.part_rows() };
+        wanted = wanted.min(self.row_bytes.rows_max().max(least));
         if self.linger_ns > 0 {
             wanted -= self.held_rows.min(wanted - 1);
         }
@@ -499,6 +505,7 @@ impl SourceTask {
             None => Block::inserts(batch, arrival_ns),
         };
         if rows > 0 {
+            self.row_bytes.of(&block.batch);
             self.stamp(at, &mut block)?;
         }
         let block = block.in_partition(self.splits[at].partition);

@@ -55,6 +55,7 @@ fn few_splits_are_divided_among_the_partitions() {
                 readers: Some(readers.clone()),
                 each,
                 task: Arc::default(),
+                row_bytes: RowBytes::default(),
                 open: VecDeque::new(),
                 changes: None,
                 fold: None,

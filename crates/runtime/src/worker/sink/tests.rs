@@ -1,6 +1,6 @@
-//! How many rows a writer is given at once.
+//! How many rows a writer is given at once, and how many wait.
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use tidemill_connect::{Sink, WriterStats};
 
@@ -49,14 +49,22 @@ fn schema() -> SchemaRef {
 
 /// The rows of each write, when blocks of so many come and the worker has a moment behind them.
 fn writes(rows_at_once: Option<usize>, own_thread: bool, blocks: &[usize]) -> Vec<usize> {
+    let block = |rows: &usize| {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; *rows]));
+        Block::inserts(RecordBatch::try_new(schema(), vec![column]).unwrap(), 1)
+    };
+    writes_of(rows_at_once, own_thread, blocks.iter().map(block).collect())
+}
+
+/// As [`writes`], of these blocks.
+fn writes_of(rows_at_once: Option<usize>, own_thread: bool, blocks: Vec<Block>) -> Vec<usize> {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::new(Notes { writes: writes.clone(), own_thread });
     let spec = SinkSpec { table: "s".into(), sink, schema: schema(), not_null: Vec::new(), rows_at_once };
     let context = SinkContext { shard: 0, shards: 1, schema: schema(), run_id: "r".into(), cancelled: Arc::default() };
     let mut task = SinkTask::open(&spec, context, BlockSize::Auto, Arc::default()).unwrap();
-    for rows in blocks {
-        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; *rows]));
-        task.write(Block::inserts(RecordBatch::try_new(schema(), vec![column]).unwrap(), 1)).unwrap();
+    for block in blocks {
+        task.write(block).unwrap();
     }
     task.flush().unwrap();
     task.prepare(true).unwrap().wait(|| {}).unwrap();
@@ -71,4 +79,17 @@ fn no_more_rows_at_once_than_the_table_says() {
     }
     assert_eq!(writes(None, true, &[2, 2, 7, 1]), [12]);
     assert_eq!(writes(None, false, &[2, 7]), [2, 7], "a sink that wants single blocks gets them");
+}
+
+/// A thousand rows were gathered however large they were, and several thousand waited.
+#[test]
+fn large_rows_are_handed_on_before_they_are_many() {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(1 << 20)]));
+    let row = Block::inserts(RecordBatch::try_from_iter([("n", text)]).unwrap(), 1);
+    for own_thread in [false, true] {
+        assert_eq!(writes_of(Some(1000), own_thread, vec![row.clone(); 10]), [4, 4, 2]);
+        assert_eq!(writes_of(Some(3), own_thread, vec![row.clone(); 10]), [3, 3, 3, 1]);
+    }
+    assert_eq!(writes_of(None, true, vec![row; 10]), [4, 4, 2]);
+    assert_eq!((weight(0, 0), weight(100, 100 << 10), weight(4, 4 << 20)), (0, 100, 4096));
 }

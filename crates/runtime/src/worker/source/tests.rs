@@ -1,5 +1,5 @@
 //! Sources that the test makes. Splits behind a network: how many are on their way at once, and that all are read. Rows
-//! that come one by one: of how many a block is made.
+//! that come one by one: of how many a block is made. Rows that are large: how many are asked for.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -285,4 +285,53 @@ fn a_table_may_hold_rows_back_to_fill_its_blocks() {
     // A table decides for itself, for more and for less.
     check_lingering(&[("block.linger", "0 s")], &[size, linger], &[1; 7]);
     check_lingering(&[("block.size", "5")], &[size, linger], &[5, 2]);
+}
+
+/// Gives as many rows as are asked for, each a text of so many bytes.
+struct Wide(usize);
+
+impl Source for Wide {
+    fn bounded(&self) -> bool {
+        false
+    }
+
+    fn splits(&self, _: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, _: &Split, _: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        Ok(Box::new(Wide(self.0)))
+    }
+}
+
+impl Reader for Wide {
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(std::iter::repeat_n("x".repeat(self.0), rows_max)));
+        Ok(Polled::Rows(Rows::good(RecordBatch::try_from_iter([("text", texts)]).unwrap(), 1, 8)))
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
+/// The rows of the first three blocks, when rows have so many bytes.
+#[track_caller]
+fn check_wide(bytes: usize, job: &[(&str, &str)], expect: [usize; 3]) {
+    let (mut task, _) = task_of(Arc::new(Wide(bytes)), false, &[], job);
+    task.add(SplitState::new(Split::new("only")));
+    let found = expect.map(|_| match task.poll().unwrap_or_else(|e| panic!("{e}")) {
+        Outcome::Block(block) => block.rows(),
+        _ => panic!("there are always rows"),
+    });
+    assert_eq!(found, expect);
+}
+
+/// Eight thousand rows of 100 KB would be a block of 800 MB.
+#[test]
+fn large_rows_come_in_small_blocks_unless_their_size_is_fixed() {
+    check_wide(100, &[], [64, 1024, 1024]);
+    check_wide(100_000, &[], [64, 41, 41]);
+    check_wide(100_000, &[("block.latency-target", "10 ms")], [64, 41, 41]);
+    check_wide(10_000, &[("block.size", "500")], [500, 500, 500]);
 }
