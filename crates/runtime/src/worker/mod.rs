@@ -2,10 +2,10 @@
 //!
 //! Within a worker a block runs through a chain of operators to the end before the next is taken.
 //! Rows whose key belongs to another shard go through [`exchange`] queues. What came from other
-//! workers is worked off before more is read, and nothing is read while a queue that the worker
-//! writes to is full, so memory stays bounded and no cycle of waiting can arise (edges go one way).
-//! Operators that wait for something outside are served in [`waiting`], state is taken back and written in
-//! [`state`].
+//! workers is worked off before more is read (but see [`DRAINS_MAX`]), and nothing is read while a queue that the
+//! worker writes to is full, so memory stays bounded and no cycle of waiting can arise (edges go one way). Which
+//! source is read is said in [`turns`]. Operators that wait for something outside are served in [`waiting`], state is
+//! taken back and written in [`state`].
 
 pub(crate) mod exchange;
 mod goal;
@@ -16,6 +16,7 @@ pub(crate) mod source;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -43,6 +44,7 @@ use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
 use source::{Outcome, SourceTask, SplitState};
 use state::Saved;
+use turns::Turns;
 use waiting::{Waiter, leads};
 
 /// What all workers and the coordinator share.
@@ -143,6 +145,9 @@ const EXCHANGE_ROWS: usize = 1024;
 /// Blocks of a small fixed size that are taken from what was read before the worker looks at its
 /// other duties again.
 const PARTS_MAX: usize = 64;
+/// Rounds in which only what other workers sent is worked off, before sources are polled even so: the others might
+/// never leave the worker a moment for its own.
+const DRAINS_MAX: u32 = 8;
 /// How long a worker sleeps at most when it has nothing to do.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -159,8 +164,12 @@ pub(crate) struct Worker {
     leads: Vec<Vec<usize>>,
     /// Inboxes, by their place, whose senders have been told to hold back.
     held: Vec<bool>,
-    /// Sources by how far they are in event time, ms; kept for its memory.
-    order: Vec<(i64, usize)>,
+    turns: Turns,
+    /// Sources, by their place, in the order in which they are asked: whether they had their turn, and how far they are
+    /// in event time, ms. Kept for its memory.
+    order: Vec<(bool, i64, usize)>,
+    /// Rounds since sources could be polled.
+    drains: u32,
     events: Sender<Event>,
     barrier: u64,
     snapshot: Option<Snapshot>,
@@ -181,6 +190,8 @@ pub(crate) struct Worker {
     /// How long blocks have waited for threads of sinks, since the start.
     waited_ns: u64,
     last_stats_ns: u64,
+    /// When it last did what belongs to a rest.
+    last_rest_ns: u64,
     checkpoint_blocks: u64,
     finished: bool,
     dirty: bool,
@@ -301,6 +312,7 @@ impl Worker {
         }
         let sources: Vec<usize> =
             (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
+        let turns = Turns::new(graph, &sources);
         let remaining = nodes.iter().flatten().count();
         let waiters = (0..nodes.len()).rev().filter(|n| nodes[*n].as_ref().is_some_and(|i| i.waiter.is_some())).collect();
         Ok(Worker {
@@ -312,6 +324,8 @@ impl Worker {
             nodes,
             inboxes,
             order: Vec::with_capacity(sources.len()),
+            turns,
+            drains: 0,
             sources,
             events,
             barrier: checkpoint,
@@ -326,6 +340,7 @@ impl Worker {
             watermark_work_ns: 0,
             waited_ns: 0,
             last_stats_ns: 0,
+            last_rest_ns: 0,
             checkpoint_blocks: 0,
             finished: false,
             dirty: false,
@@ -360,8 +375,10 @@ impl Worker {
             }
             let mut worked = self.poll_waiters()?;
             let drained = self.drain_inboxes()?;
-            let reads = !drained && !self.shared.stopping.load(Ordering::Acquire) && self.has_room();
+            self.drains = if drained { self.drains.saturating_add(1) } else { DRAINS_MAX };
+            let reads = self.drains >= DRAINS_MAX && !self.shared.stopping.load(Ordering::Acquire) && self.has_room();
             if reads {
+                self.drains = 0;
                 worked |= self.poll_sources()?;
             }
             worked |= drained;
@@ -373,38 +390,11 @@ impl Worker {
             }
             if worked {
                 self.dirty = true;
+                self.pause(now)?;
             } else {
                 self.rest(reads)?;
             }
         }
-    }
-
-    /// Nothing to do at the moment: passes on what was gathered, then sleeps. `reads` says whether sources are polled.
-    fn rest(&mut self, reads: bool) -> Result<(), JobError> {
-        self.emit_watermarks()?;
-        self.flush_exchanges(None)?;
-        if std::mem::take(&mut self.dirty) {
-            for node in self.nodes.iter_mut().flatten() {
-                if let Body::Sink(sink) = &mut node.body {
-                    sink.flush()?;
-                }
-            }
-        }
-        self.sleep(reads);
-        for index in &self.sources {
-            if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index] {
-                task.wake();
-            }
-        }
-        let mut discovered = self.shared.discovered.lock().expect("no panic while held");
-        for index in &self.sources {
-            if let Some(splits) = discovered.remove(&(*index, self.shard))
-                && let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index]
-            {
-                splits.into_iter().for_each(|s| task.add(s));
-            }
-        }
-        Ok(())
     }
 
     fn publish_stats(&mut self) {
@@ -481,13 +471,14 @@ impl Worker {
     }
 
     fn poll_sources(&mut self) -> Result<bool, JobError> {
-        // The source that lags most in event time goes first.
+        // Among those whose turn it is, the source that lags most in event time goes first.
         let mut order = std::mem::take(&mut self.order);
         order.clear();
-        for index in self.sources.iter().filter(|s| !self.blocked(**s)) {
-            match &self.nodes[*index].as_ref().expect("sources are in every worker they belong to").body {
-                Body::Source(task) if !task.ended => order.push((task.progress(), *index)),
-                Body::Values(_) if !self.nodes[*index].as_ref().expect("as above").finished => order.push((i64::MIN, *index)),
+        for (at, index) in self.sources.iter().enumerate().filter(|(_, s)| !self.blocked(**s)) {
+            let node = self.nodes[*index].as_ref().expect("sources are in every worker they belong to");
+            match &node.body {
+                Body::Source(task) if !task.ended => order.push((self.turns.had(at), task.progress(), at)),
+                Body::Values(_) if !node.finished => order.push((self.turns.had(at), i64::MIN, at)),
                 _ => {}
             }
         }
@@ -495,9 +486,10 @@ impl Worker {
             order.sort_unstable();
         }
         let mut polled = false;
-        for (_, index) in &order {
-            polled = self.poll(*index)?;
+        for (.., at) in &order {
+            polled = self.poll(self.sources[*at])?;
             if polled {
+                self.turns.take(*at);
                 break;
             }
         }

@@ -1,10 +1,10 @@
 //! A sink node in a worker.
 //!
 //! Small blocks are gathered, so that a writer is not called for a few rows while more are at hand;
-//! what is gathered is handed on when the worker has nothing else to do. A writer that encodes and
-//! writes files has a thread of its own: operators and encoding then share the cores however
-//! unevenly the rows are spread over shards, and nobody but the coordinator waits for a disk to make
-//! a checkpoint's files safe.
+//! what is gathered is handed on when the worker has nothing else to do, or nothing more comes while it
+//! has. A writer that encodes and writes files has a thread of its own: operators and encoding then share
+//! the cores however unevenly the rows are spread over shards, and nobody but the coordinator waits for a
+//! disk to make a checkpoint's files safe.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -54,6 +54,8 @@ pub(super) struct SinkTask {
     /// How many of the last blocks gathered are small and arrived together.
     small: usize,
     dirty: bool,
+    /// Rows have come since it was last asked whether it is quiet.
+    came: bool,
     /// How long the last write waited for the writer's thread.
     waited: Duration,
     writer: Place,
@@ -138,13 +140,14 @@ impl SinkTask {
             count: Gathered::default(),
             small: 0,
             dirty: false,
+            came: false,
             waited: Duration::ZERO,
             writer,
         })
     }
 
     pub fn write(&mut self, block: Block) -> Result<(), JobError> {
-        (self.dirty, self.waited) = (true, Duration::ZERO);
+        (self.dirty, self.came, self.waited) = (true, true, Duration::ZERO);
         if !self.gathers {
             return self.write_single(block);
         }
@@ -219,6 +222,12 @@ impl SinkTask {
             }
         }
         Ok(())
+    }
+
+    /// Called now and then while the worker has other things to do: as [`SinkTask::flush`] if nothing has come since the
+    /// last time. A buffer that is being filled is left alone.
+    pub fn flush_if_quiet(&mut self) -> Result<(), JobError> {
+        if std::mem::take(&mut self.came) { Ok(()) } else { self.flush() }
     }
 
     pub fn prepare(&mut self, last: bool) -> Result<Prepared, JobError> {

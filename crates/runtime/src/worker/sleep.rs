@@ -1,13 +1,76 @@
-//! How a worker sleeps: until somebody raises its signal, until an operator has something to do, or until there
-//! is something to read in a socket that a reader has it wait for. So the bytes of a connection can wake the
-//! worker itself, and not a thread that then wakes the worker.
+//! How a worker rests: it passes on what it has gathered, then sleeps until somebody raises its signal, until an
+//! operator has something to do, or until there is something to read in a socket that a reader has it wait for. So the
+//! bytes of a connection can wake the worker itself, and not a thread that then wakes the worker.
+//!
+//! A worker that always has something to do never sleeps. What else belongs to a rest it does even so, now and then
+//! ([`Worker::pause`]): else a source that once had nothing would not be asked again, and the few rows of one pipeline
+//! would wait for an end of another's.
 
-use super::{Body, Instance, Worker};
+use tidemill_block::clock;
+
+use super::{Body, Instance, NAP, Worker};
+use crate::JobError;
 
 impl Worker {
+    /// Nothing to do at the moment: passes on what was gathered, then sleeps. `reads` says whether sources are polled.
+    pub(super) fn rest(&mut self, reads: bool) -> Result<(), JobError> {
+        self.emit_watermarks()?;
+        self.flush_exchanges(None)?;
+        if std::mem::take(&mut self.dirty) {
+            for node in self.nodes.iter_mut().flatten() {
+                if let Body::Sink(sink) = &mut node.body {
+                    sink.flush()?;
+                }
+            }
+        }
+        self.sleep(reads);
+        self.last_rest_ns = clock::now_ns();
+        self.look_around();
+        Ok(())
+    }
+
+    /// As [`Worker::rest`], but there is something to do. As often as it would wake up if there were not.
+    pub(super) fn pause(&mut self, now_ns: u64) -> Result<(), JobError> {
+        if now_ns.saturating_sub(self.last_rest_ns) < NAP.as_nanos() as u64 {
+            return Ok(());
+        }
+        self.last_rest_ns = now_ns;
+        // Whoever polls sources has done it. But they may have nothing while other workers send much: that they are
+        // idle must be known even so.
+        let interval = self.shared.settings.watermark_interval.max(NAP);
+        if now_ns.saturating_sub(self.last_watermark_ns) >= interval.as_nanos() as u64 {
+            self.emit_watermarks()?;
+        }
+        self.flush_exchanges(None)?;
+        for node in self.nodes.iter_mut().flatten() {
+            if let Body::Sink(sink) = &mut node.body {
+                sink.flush_if_quiet()?;
+            }
+        }
+        self.look_around();
+        Ok(())
+    }
+
+    /// Sources that had nothing may have something now, and there may be new splits.
+    fn look_around(&mut self) {
+        for index in &self.sources {
+            if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index] {
+                task.wake();
+            }
+        }
+        let mut discovered = self.shared.discovered.lock().expect("no panic while held");
+        for index in &self.sources {
+            if let Some(splits) = discovered.remove(&(*index, self.shard))
+                && let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[*index]
+            {
+                splits.into_iter().for_each(|s| task.add(s));
+            }
+        }
+    }
+
     /// Sleeps. `reads` says whether sources are polled afterwards; if not, their sockets are left alone, since
     /// what lies in them would not let the worker sleep.
-    pub(super) fn sleep(&mut self, reads: bool) {
+    fn sleep(&mut self, reads: bool) {
         let nap = self.nap();
         self.sockets.clear();
         if reads {

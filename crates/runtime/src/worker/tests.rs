@@ -1,12 +1,12 @@
-//! Operators that wait for something outside, under a worker whose steps the test makes. And a worker that reads faster
-//! than the next one takes.
+//! Operators that wait for something outside, under a worker whose steps the test makes. A worker that reads faster
+//! than the next one takes. And sources of which one always has rows, or the other workers: the rest are read, too.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{OnceLock, Weak};
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMillisecondArray};
 use arrow::datatypes::SchemaRef;
 use datafusion_physical_expr::expressions::Column;
 use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split};
@@ -15,7 +15,7 @@ use tidemill_operator::{OperatorError, Progress};
 
 use super::*;
 use crate::connector::TableOptions;
-use crate::physical::{Edge, Factory, Node, SourceSpec};
+use crate::physical::{Edge, Factory, Node, SourceSpec, SourceWatermark, Strategy};
 use crate::worker::exchange::QUEUE_BYTES_MAX;
 
 /// Gives its rows back when the test says so.
@@ -95,6 +95,32 @@ fn shared(
     }
 }
 
+fn node(name: &str, kind: NodeKind, inputs: Vec<Edge>, schema: &SchemaRef) -> Node {
+    Node { id: name.to_string(), name: name.to_string(), kind, inputs, schema: schema.clone(), single: false }
+}
+
+/// A table; with event time, the first column is the time, which watermarks follow closely.
+fn table(source: Arc<dyn Source>, has_time: bool, schema: &SchemaRef) -> NodeKind {
+    NodeKind::Source(Box::new(SourceSpec {
+        table: "t".into(),
+        source,
+        options: options::<TableOptions>(&[("connector", "test")]),
+        request: ReadRequest::all(schema.clone()),
+        project: None,
+        watermark: has_time.then_some(SourceWatermark { column: 0, strategy: Strategy::Delay(0) }),
+        unordered: false,
+        dead_letter: None,
+        readers: Default::default(),
+    }))
+}
+
+/// The first worker of a job, of which so many nodes, from the first, are tables of one split.
+fn first_worker(job: &Arc<Shared>, tables: usize, events: Sender<Event>) -> Worker {
+    let splits = (0..tables).map(|at| (at, vec![SplitState::new(Split::new("only"))])).collect();
+    let start = Start { splits, saved: Arc::new(Saved::default()) };
+    Worker::new(job.clone(), 0, start, events, 0).unwrap_or_else(|e| panic!("{e}"))
+}
+
 struct Stage {
     worker: Worker,
     shared: Arc<Shared>,
@@ -110,13 +136,9 @@ impl Stage {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
         let schema: SchemaRef = batch.schema();
-        let node = |name: &str, kind: NodeKind, from: Option<usize>| Node {
-            id: name.to_string(),
-            name: name.to_string(),
-            kind,
-            inputs: from.into_iter().map(|from| Edge { from, ship: Ship::Forward }).collect(),
-            schema: schema.clone(),
-            single: false,
+        let node = |name: &str, kind: NodeKind, from: Option<usize>| {
+            let inputs = from.into_iter().map(|from| Edge { from, ship: Ship::Forward }).collect();
+            node(name, kind, inputs, &schema)
         };
         let (flag, count) = (answered.clone(), rows.clone());
         let waits: Factory = Arc::new(move || Ok(Box::new(Waits { answered: flag.clone(), rows: Vec::new() })));
@@ -128,8 +150,7 @@ impl Stage {
         ];
         let shared = Arc::new(shared(nodes, 1, HashMap::new(), durable, &[]));
         let (sender, events) = channel();
-        let start = Start { splits: HashMap::new(), saved: Arc::new(Saved::default()) };
-        let mut worker = Worker::new(shared.clone(), 0, start, sender, 0).unwrap_or_else(|e| panic!("{e}"));
+        let mut worker = first_worker(&shared, 0, sender);
         worker.poll_sources().unwrap_or_else(|e| panic!("{e}"));
         Stage { worker, shared, events, answered, rows }
     }
@@ -234,31 +255,12 @@ impl Reader for Flooding {
 fn no_source_is_polled_while_a_queue_is_full() {
     let flooded = Arc::new(Flood::default());
     let schema = flood().schema();
-    let spec = SourceSpec {
-        table: "t".into(),
-        source: Arc::new(Floods(flooded.clone())),
-        options: options::<TableOptions>(&[("connector", "test")]),
-        request: ReadRequest::all(schema.clone()),
-        project: None,
-        watermark: None,
-        unordered: false,
-        dead_letter: None,
-        readers: Default::default(),
-    };
     let rows = Arc::new(AtomicUsize::new(0));
     let count = rows.clone();
     let counts: Factory = Arc::new(move || Ok(Box::new(Counts(count.clone()))));
-    let node = |name: &str, kind: NodeKind, inputs: Vec<Edge>| Node {
-        id: name.to_string(),
-        name: name.to_string(),
-        kind,
-        inputs,
-        schema: schema.clone(),
-        single: false,
-    };
+    let floods = table(Arc::new(Floods(flooded.clone())), false, &schema);
     let by_key = Edge { from: 0, ship: Ship::Hash(vec![Arc::new(Column::new("k", 0))]) };
-    let nodes =
-        vec![node("floods", NodeKind::Source(Box::new(spec)), Vec::new()), node("counts", NodeKind::Operator(counts), vec![by_key])];
+    let nodes = vec![node("floods", floods, Vec::new(), &schema), node("counts", NodeKind::Operator(counts), vec![by_key], &schema)];
     let queues = (0..2).map(|_| (0..2).map(|_| Queue::default()).collect()).collect();
     let job = Arc::new(shared(nodes, 2, HashMap::from([((1, 0), queues)]), false, &[("block.size", "1024")]));
     flooded.job.set(Arc::downgrade(&job)).expect("set once");
@@ -268,11 +270,7 @@ fn no_source_is_polled_while_a_queue_is_full() {
     let mut taken = Vec::new();
     let (sender, events) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let splits = HashMap::from([(0, vec![SplitState::new(Split::new("only"))])]);
-            let start = Start { splits, saved: Arc::new(Saved::default()) };
-            Worker::new(job.clone(), 0, start, sender, 0).unwrap_or_else(|e| panic!("{e}")).run();
-        });
+        scope.spawn(|| first_worker(&job, 1, sender).run());
         for _ in 0..3 {
             // Not a bound on time: a worker that does not go on never fills the queue.
             while queue.has_room() && begun.elapsed() < Duration::from_secs(60) {
@@ -301,4 +299,174 @@ fn no_source_is_polled_while_a_queue_is_full() {
     assert_eq!(flooded.too_many.load(Ordering::Relaxed), 0, "polled while a queue was full");
     assert!(flooded.polls.load(Ordering::Relaxed) >= 3 * 4, "a queue takes many blocks");
     assert!(rows.load(Ordering::Relaxed) > 0, "its own rows are worked off");
+}
+
+/// A table whose reader does as the test says: the time of its next row, if it has one.
+struct Told {
+    endless: bool,
+    next: Next,
+}
+
+type Next = Arc<dyn Fn() -> Option<i64> + Send + Sync>;
+
+struct Telling(Next);
+
+fn row(time: i64) -> RecordBatch {
+    let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![time]));
+    RecordBatch::try_from_iter([("t", times)]).unwrap()
+}
+
+impl Source for Told {
+    fn bounded(&self) -> bool {
+        !self.endless
+    }
+
+    fn splits(&self, _: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, _: &Split, _: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        Ok(Box::new(Telling(self.next.clone())))
+    }
+}
+
+impl Reader for Telling {
+    fn poll(&mut self, _: usize) -> Result<Polled, ConnectError> {
+        Ok((self.0)().map_or(Polled::Pending, |time| Polled::Rows(Rows::good(row(time), clock::now_ns(), 8))))
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
+/// What a table is like: whether it never ends, and how far it is from a row to the next in event time, if it has one.
+type Kind = (bool, Option<i64>);
+
+/// Tables that always have rows, and which of them flow together; whose rows are read, one after the other.
+#[track_caller]
+fn check_turns(tables: &[Kind], pipelines: &[&[usize]], expect: &str) {
+    let schema = row(0).schema();
+    let read: Arc<Mutex<String>> = Arc::default();
+    let mut nodes: Vec<Node> = Vec::new();
+    for (at, (endless, step)) in tables.iter().copied().enumerate() {
+        let (read, time) = (read.clone(), AtomicI64::new(0));
+        let next: Next = Arc::new(move || {
+            read.lock().unwrap().push_str(&at.to_string());
+            let step = step.unwrap_or(1);
+            Some(time.fetch_add(step, Ordering::Relaxed) + step)
+        });
+        nodes.push(node(&format!("table {at}"), table(Arc::new(Told { endless, next }), step.is_some(), &schema), Vec::new(), &schema));
+    }
+    for (at, pipeline) in pipelines.iter().enumerate() {
+        let inputs = pipeline.iter().map(|from| Edge { from: *from, ship: Ship::Forward }).collect();
+        nodes.push(node(&format!("union {at}"), NodeKind::Union, inputs, &schema));
+    }
+    let job = Arc::new(shared(nodes, 1, HashMap::new(), false, &[]));
+    let (sender, _events) = channel();
+    let mut worker = first_worker(&job, tables.len(), sender);
+    for _ in 0..expect.len() {
+        assert!(worker.poll_sources().unwrap_or_else(|e| panic!("{e}")));
+    }
+    assert_eq!(*read.lock().unwrap(), expect);
+}
+
+/// A source without event time lagged for ever, so if it always had rows, no other was read.
+#[test]
+fn sources_take_turns_unless_they_are_merged_by_time() {
+    let (live, file): (Kind, Kind) = ((true, None), (false, None));
+    let timed = |step: i64| (true, Some(step));
+    let together: &[&[usize]] = &[&[0, 1]];
+    let apart: &[&[usize]] = &[&[0], &[1]];
+    for pipelines in [together, apart] {
+        check_turns(&[live, live], pipelines, "01010101");
+        check_turns(&[live, timed(1)], pipelines, "01010101");
+        // A round begins with whoever lags most.
+        check_turns(&[timed(1), live], pipelines, "01101010");
+        check_turns(&[file, live], pipelines, "01010101");
+        check_turns(&[live, file], pipelines, "01010101");
+        check_turns(&[file, file], pipelines, "00000000");
+    }
+    check_turns(&[live, live, timed(1)], &[&[0, 1, 2]], "012012012");
+    check_turns(&[live, timed(1), timed(1)], &[&[0, 1, 2]], "01020102");
+    // Where rows meet, who is ahead waits: the first at 11 is behind the second at 10 no more.
+    check_turns(&[timed(1), timed(10)], together, "01000000000010");
+    check_turns(&[timed(1), timed(10)], apart, "0101010101");
+    check_turns(&[file, timed(1)], together, "00000000");
+    check_turns(&[file, timed(1)], apart, "01010101");
+    // Pipelines that end are read as one.
+    check_turns(&[(false, Some(1)), (false, Some(10))], apart, "01000000000010");
+}
+
+/// Runs the first worker of the job until something holds, but not for ever.
+#[track_caller]
+fn check_comes_to(job: &Arc<Shared>, tables: usize, holds: impl Fn() -> bool) {
+    let (sender, events) = channel();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| first_worker(job, tables, sender).run());
+        while !holds() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        job.exit.store(true, Ordering::Release);
+        job.signals[0].raise();
+    });
+    assert!(events.try_iter().next().is_none(), "the worker did not end by itself");
+    assert!(holds());
+}
+
+/// A source that had nothing once was asked again only when the worker slept, which it did not while another had rows.
+#[test]
+fn a_source_that_had_nothing_is_asked_again_while_another_always_has_rows() {
+    let schema = row(0).schema();
+    for late in 0..2 {
+        let (given, read) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let count = given.clone();
+        let always: Next = Arc::new(move || Some(count.fetch_add(1, Ordering::Relaxed) as i64));
+        let (others, count) = (given.clone(), read.clone());
+        let later: Next = Arc::new(move || (others.load(Ordering::Relaxed) > 1000).then(|| count.fetch_add(1, Ordering::Relaxed) as i64));
+        let nodes = (0..2).map(|at| {
+            let next = if at == late { later.clone() } else { always.clone() };
+            node(&format!("table {at}"), table(Arc::new(Told { endless: true, next }), false, &schema), Vec::new(), &schema)
+        });
+        let job = Arc::new(shared(nodes.collect(), 1, HashMap::new(), false, &[]));
+        check_comes_to(&job, 2, || read.load(Ordering::Relaxed) > 0);
+    }
+}
+
+/// For each block that it is given, another worker sends the next.
+struct Refills(Arc<OnceLock<Weak<Shared>>>);
+
+impl Operator for Refills {
+    fn name(&self) -> &'static str {
+        "Refills"
+    }
+    fn on_block(&mut self, _input: usize, block: Block, _out: &mut Output) -> Result<(), OperatorError> {
+        let job = self.0.get().and_then(Weak::upgrade).expect("the job is there as long as it runs");
+        job.queues[&(1, 0)][0][1].push(Element::Block(block));
+        Ok(())
+    }
+}
+
+/// What other workers sent went first, so a worker that they kept busy never read its own sources.
+#[test]
+fn a_source_is_read_while_other_workers_always_send() {
+    let schema = row(0).schema();
+    let read = Arc::new(AtomicUsize::new(0));
+    let count = read.clone();
+    // One row: of those of its own that come to this worker another block would be made for each.
+    let once: Next = Arc::new(move || (count.fetch_add(1, Ordering::Relaxed) == 0).then_some(0));
+    let of_operators: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+    let known = of_operators.clone();
+    let refills: Factory = Arc::new(move || Ok(Box::new(Refills(known.clone()))));
+    let by_key = Edge { from: 0, ship: Ship::Hash(vec![Arc::new(Column::new("t", 0))]) };
+    let nodes = vec![
+        node("once", table(Arc::new(Told { endless: true, next: once }), false, &schema), Vec::new(), &schema),
+        node("refills", NodeKind::Operator(refills), vec![by_key], &schema),
+    ];
+    let queues = (0..2).map(|_| (0..2).map(|_| Queue::default()).collect()).collect();
+    let job = Arc::new(shared(nodes, 2, HashMap::from([((1, 0), queues)]), false, &[]));
+    of_operators.set(Arc::downgrade(&job)).expect("set once");
+    job.queues[&(1, 0)][0][1].push(Element::Block(Block::inserts(row(0), 0)));
+    check_comes_to(&job, 1, || read.load(Ordering::Relaxed) > 0);
 }

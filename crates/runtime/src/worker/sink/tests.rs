@@ -47,25 +47,29 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]))
 }
 
-/// The rows of each write, when blocks of so many come and the worker has a moment behind them.
-fn writes(rows_at_once: Option<usize>, own_thread: bool, blocks: &[usize]) -> Vec<usize> {
-    let block = |rows: &usize| {
-        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; *rows]));
-        Block::inserts(RecordBatch::try_new(schema(), vec![column]).unwrap(), 1)
-    };
-    writes_of(rows_at_once, own_thread, blocks.iter().map(block).collect())
-}
-
-/// As [`writes`], of these blocks.
-fn writes_of(rows_at_once: Option<usize>, own_thread: bool, blocks: Vec<Block>) -> Vec<usize> {
+/// A sink, and the rows of each write.
+fn open(rows_at_once: Option<usize>, own_thread: bool) -> (SinkTask, Arc<Mutex<Vec<usize>>>) {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::new(Notes { writes: writes.clone(), own_thread });
     let spec = SinkSpec { table: "s".into(), sink, schema: schema(), not_null: Vec::new(), rows_at_once };
     let context = SinkContext { shard: 0, shards: 1, schema: schema(), run_id: "r".into(), cancelled: Arc::default() };
-    let mut task = SinkTask::open(&spec, context, BlockSize::Auto, Arc::default()).unwrap();
-    for block in blocks {
-        task.write(block).unwrap();
-    }
+    (SinkTask::open(&spec, context, BlockSize::Auto, Arc::default()).unwrap(), writes)
+}
+
+fn block(rows: usize) -> Block {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1; rows]));
+    Block::inserts(RecordBatch::try_new(schema(), vec![column]).unwrap(), 1)
+}
+
+/// The rows of each write, when blocks of so many come and the worker has a moment behind them.
+fn writes(rows_at_once: Option<usize>, own_thread: bool, blocks: &[usize]) -> Vec<usize> {
+    writes_of(rows_at_once, own_thread, blocks.iter().map(|rows| block(*rows)).collect())
+}
+
+/// As [`writes`], of these blocks.
+fn writes_of(rows_at_once: Option<usize>, own_thread: bool, blocks: Vec<Block>) -> Vec<usize> {
+    let (mut task, writes) = open(rows_at_once, own_thread);
+    blocks.into_iter().for_each(|block| task.write(block).unwrap());
     task.flush().unwrap();
     task.prepare(true).unwrap().wait(|| {}).unwrap();
     writes.lock().unwrap().clone()
@@ -92,4 +96,19 @@ fn large_rows_are_handed_on_before_they_are_many() {
     }
     assert_eq!(writes_of(None, true, vec![row; 10]), [4, 4, 2]);
     assert_eq!((weight(0, 0), weight(100, 100 << 10), weight(4, 4 << 20)), (0, 100, 4096));
+}
+
+/// The worker is busy with what goes elsewhere.
+#[test]
+fn a_few_rows_do_not_wait_for_more_that_do_not_come() {
+    // Written where the worker is, but gathered.
+    let (mut task, writes) = open(Some(100), false);
+    for _ in 0..3 {
+        task.write(block(2)).unwrap();
+        task.flush_if_quiet().unwrap();
+        assert!(writes.lock().unwrap().is_empty(), "more may come");
+    }
+    task.flush_if_quiet().unwrap();
+    task.flush_if_quiet().unwrap();
+    assert_eq!(*writes.lock().unwrap(), [6]);
 }
