@@ -155,8 +155,9 @@ fn start(address: SocketAddr, socket: TcpListener, options: &SiddhiOptions) -> R
         address,
         channels: Mutex::default(),
         peers: peers.clone(),
-        frame_bytes_max: AtomicUsize::new(0),
-        buffer_bytes_max: AtomicUsize::new(0),
+        // Known before anybody connects: by a bound of nothing the first frame would be too long.
+        frame_bytes_max: AtomicUsize::new(options.frame_max.0 as usize),
+        buffer_bytes_max: AtomicUsize::new(options.receive_buffer.0 as usize),
     });
     let serving = shared.clone();
     let acceptor = Acceptor::start(socket, peers, options.connections_max, move |peer, stream, place| {

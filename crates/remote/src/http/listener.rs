@@ -79,37 +79,51 @@ pub struct Lease {
 /// # Errors
 /// The address is taken by somebody else or not ours; another table has the path.
 pub fn lease(address: SocketAddr, inbox: Arc<Inbox>, socket: Option<TcpListener>) -> Result<Lease, ConnectError> {
-    let options = &inbox.options;
+    let path = inbox.options.path.clone();
     let mut all = listeners();
     let listener = match all.entry(address) {
-        Entry::Occupied(running) => running.into_mut(),
+        Entry::Occupied(running) => {
+            let running = running.into_mut();
+            running.take_on(address, inbox)?;
+            running
+        }
         Entry::Vacant(none) => {
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             let listener = socket
-                .and_then(|socket| start(socket, options.connections_max))
+                .and_then(|socket| start(socket, inbox))
                 .map_err(|e| ConnectError::new(format!("listening on {address}: {e}; choose another 'port' or 'hostname'")))?;
             none.insert(listener?)
         }
     };
-    let shared = listener.shared.clone();
-    let mut tables = shared.tables.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(other) = tables.get(&options.path) {
-        // Then there was a listener before, so it has a user.
-        return Err(ConnectError::new(format!(
-            "the path '{}' of {address} is read by {} already; a path has one reader, so choose another 'path' or 'port'",
-            options.path, other.owner
-        )));
-    }
-    // Which table a connection is for is known only when it speaks: the most generous one counts.
-    shared.idle_ms.fetch_max(options.request_timeout.as_millis().max(1) as u64, Ordering::Relaxed);
-    let more = options.connections_max.saturating_sub(listener.connections_max);
-    shared.room.add_permits(more);
-    listener.connections_max += more;
     listener.users += 1;
-    let path = options.path.clone();
-    tables.insert(path.clone(), inbox.clone());
-    drop(tables);
-    Ok(Lease { address, path, shared })
+    Ok(Lease { address, path, shared: listener.shared.clone() })
+}
+
+impl Listener {
+    /// Gives a further table its path.
+    fn take_on(&mut self, address: SocketAddr, inbox: Arc<Inbox>) -> Result<(), ConnectError> {
+        let options = &inbox.options;
+        let path = options.path.clone();
+        let mut tables = self.shared.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = tables.get(&path) {
+            return Err(ConnectError::new(format!(
+                "the path '{path}' of {address} is read by {} already; a path has one reader, so choose another 'path' or 'port'",
+                other.owner
+            )));
+        }
+        // Which table a connection is for is known only when it speaks: the most generous one counts.
+        self.shared.idle_ms.fetch_max(idle_ms(&inbox), Ordering::Relaxed);
+        let more = options.connections_max.saturating_sub(self.connections_max);
+        self.shared.room.add_permits(more);
+        self.connections_max += more;
+        tables.insert(path, inbox);
+        Ok(())
+    }
+}
+
+/// How long a connection for this table may be silent, ms.
+fn idle_ms(inbox: &Inbox) -> u64 {
+    inbox.options.request_timeout.as_millis().max(1) as u64
 }
 
 impl Drop for Lease {
@@ -128,8 +142,9 @@ impl Drop for Lease {
     }
 }
 
-/// Starts to accept connections.
-fn start(socket: TcpListener, connections_max: usize) -> io::Result<Result<Listener, ConnectError>> {
+/// Starts to accept connections. The first table is known before: a request that comes at once shall find it, and the
+/// connection must not be taken for one that may be silent for no time at all.
+fn start(socket: TcpListener, inbox: Arc<Inbox>) -> io::Result<Result<Listener, ConnectError>> {
     socket.set_nonblocking(true)?;
     let handle = match runtime::handle() {
         Ok(handle) => handle,
@@ -141,8 +156,10 @@ fn start(socket: TcpListener, connections_max: usize) -> io::Result<Result<Liste
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let (open, closed) = bounded(0);
-    let shared =
-        Arc::new(Shared { tables: RwLock::default(), room: Arc::new(Semaphore::new(connections_max)), idle_ms: AtomicU64::new(0) });
+    let connections_max = inbox.options.connections_max;
+    let idle_ms = AtomicU64::new(idle_ms(&inbox));
+    let tables = RwLock::new(BTreeMap::from([(inbox.options.path.clone(), inbox)]));
+    let shared = Arc::new(Shared { tables, room: Arc::new(Semaphore::new(connections_max)), idle_ms });
     let listening = Listening { address: socket.local_addr()?, socket, shared: shared.clone(), _open: open };
     let router: Router = Router::new().fallback(serve::take).with_state(shared.clone());
     handle.spawn(async move {

@@ -107,15 +107,18 @@ fn killed_at_any_moment() {
 
 #[test]
 fn stopped_once_goes_on() {
+    // Ten seconds of them: a machine that is slow to stop the job twice does so before its end.
+    const ROWS: usize = 20_000;
     let scratch = Scratch::new("stop");
     let job = scratch.write(
         "job.sql",
         format!(
-            "CREATE TABLE t (a BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '2000', 'number-of-rows' = '6000',
-               'fields.a.kind' = 'sequence', 'fields.a.start' = '0', 'fields.a.end' = '5999');
+            "CREATE TABLE t (a BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '2000', 'number-of-rows' = '{ROWS}',
+               'fields.a.kind' = 'sequence', 'fields.a.start' = '0', 'fields.a.end' = '{last}');
              CREATE TABLE s (a BIGINT) WITH ('connector' = 'filesystem', 'path' = '{}', 'format' = 'csv');
              INSERT INTO s SELECT a FROM t;",
-            scratch.at("out")
+            scratch.at("out"),
+            last = ROWS - 1
         ),
     );
     let (state, out) = (scratch.path().join("state"), scratch.path().join("out"));
@@ -135,9 +138,9 @@ fn stopped_once_goes_on() {
         assert!(errors.contains("stopped; the next run goes on from here"), "SIG{signal}: {errors}");
     }
     let seen = sink_lines(&out).len();
-    assert!(seen < 6000, "a stopped job has not read everything");
+    assert!(seen < ROWS, "a stopped job has not read everything");
     succeeds(&mut command("1"));
-    let mut expect: Vec<String> = (0..6000).map(|n| n.to_string()).collect();
+    let mut expect: Vec<String> = (0..ROWS).map(|n| n.to_string()).collect();
     expect.sort();
     assert_eq!(sink_lines(&out), expect);
     // Finished stays finished.

@@ -1,10 +1,10 @@
 //! The examples do what they say. Those of `examples/vwap/vwap.sql` are in `crash`.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 
-use crate::harness::{Background, Scratch, finish, root, sink_lines, text, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, free_port, root, sink_lines, text, tidemill, wait_for};
 
 fn stdout_lines(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_string).collect();
@@ -57,7 +57,7 @@ fn tables_of_the_page_on_serving() {
 fn socket_windows() {
     let scratch = Scratch::new("socket-windows");
     // A port that is free now; the example has one of its own.
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    let port = free_port();
     let example = root().join("examples/socket-windows");
     let sql = std::fs::read_to_string(example.join("windows.sql")).expect("examples/socket-windows/windows.sql");
     let job = scratch.write("windows.sql", sql.replace("'7007'", &format!("'{port}'")));

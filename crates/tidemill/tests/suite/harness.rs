@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::crash::Random;
@@ -49,6 +50,24 @@ impl Drop for Scratch {
     }
 }
 
+/// How long a test waits for what must come. Not a bound on time: what takes longer hangs, even on a slow machine that has
+/// more to do.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A port that is free, for somebody else to listen on. It is below those that the system gives to clients and to who asks
+/// for any, so that nobody has it before it is used, or while a server is away; and no other test gets it.
+pub fn free_port() -> u16 {
+    const EACH: u16 = 200;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 15_000 + (std::process::id() % 75) as u16 * EACH + number % EACH;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// The command line under test.
 pub fn tidemill() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
@@ -63,7 +82,7 @@ pub fn finish(command: &mut Command) -> Output {
     let id = child.id() as i32;
     let (done, watch) = std::sync::mpsc::channel::<()>();
     let watchdog = std::thread::spawn(move || {
-        let hung = watch.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        let hung = watch.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if hung {
             let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
         }
@@ -78,7 +97,7 @@ pub fn finish(command: &mut Command) -> Output {
     let _ = child.stdout.take().expect("piped").read_to_end(&mut stdout);
     let status = child.wait().expect("waiting for tidemill");
     let _ = done.send(());
-    assert!(!watchdog.join().expect("the watchdog"), "hung for two minutes: {shown}");
+    assert!(!watchdog.join().expect("the watchdog"), "hung for {PATIENCE:?}: {shown}");
     Output { status, stdout, stderr: reader.join().expect("the reader") }
 }
 
@@ -231,12 +250,12 @@ impl Kills {
     }
 }
 
-/// Waits until something is so; fails the test after two minutes.
+/// Waits until something is so; fails the test after [`PATIENCE`].
 #[track_caller]
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !ready() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "waited two minutes for {what}");
+        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

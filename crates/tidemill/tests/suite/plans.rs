@@ -6,10 +6,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use crate::golden::jobs;
-use crate::harness::{Background, Scratch, finish, fold, root, text, tidemill};
+use crate::harness::{Background, PATIENCE, Scratch, finish, fold, root, text, tidemill};
 
 /// The words of an `explain` that name one of DataFusion's execution operators (`FilterExec`, …) in
 /// what it says about streams, and how many streams that is.
@@ -121,7 +120,7 @@ impl Fed {
         let mut found: Vec<String> = Vec::new();
         for _ in expect {
             // Not a bound on time: a row that is held back never comes.
-            let line = self.lines.recv_timeout(Duration::from_secs(60));
+            let line = self.lines.recv_timeout(PATIENCE);
             found.push(change(&line.unwrap_or_else(|_| panic!("{rows:?} was sent and only {found:?} came out"))));
         }
         found.sort();

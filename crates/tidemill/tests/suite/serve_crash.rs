@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::crash::Random;
-use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill, wait_for};
+use crate::harness::{Background, PATIENCE, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
 /// Files of each of the two publishers. A file begins when the one before it is acknowledged, so a
 /// round cannot be over before as many checkpoints were taken.
@@ -38,21 +38,10 @@ struct Round {
     history: Vec<String>,
 }
 
-/// Where the server listens: a port below those that the system gives to clients, so that nobody has
-/// it while the server is away, not even one of its own clients that tries to reach it.
-fn port(random: &mut Random) -> u16 {
-    loop {
-        let port = 15_000 + random.below(15_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 impl Round {
-    fn new(random: &mut Random) -> Self {
+    fn new() -> Self {
         let scratch = Scratch::new("serve-crash");
-        let port = port(random);
+        let port = free_port();
         for name in ["publisher", "adapter"] {
             std::fs::create_dir(scratch.path().join(name)).expect("a directory for input");
             for (part, lines) in parts(name) {
@@ -172,7 +161,7 @@ impl Round {
     /// What the server says at a path; nothing while it does not.
     fn ask(&self, path: &str) -> Option<Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nconnection: close\r\n\r\n", self.port).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -259,7 +248,7 @@ fn leftovers(dir: &Path) -> Vec<String> {
 
 /// One round with up to so many kills; how many there were.
 fn round(random: &mut Random, kills_max: usize) -> usize {
-    let mut round = Round::new(random);
+    let mut round = Round::new();
     round.begin(random);
     let total = 2 * FILES * ROWS;
     let mut kills = 0;
@@ -275,8 +264,8 @@ fn round(random: &mut Random, kills_max: usize) -> usize {
         if round.members.iter().all(|m| m.done || !m.ends) && now.1 >= total {
             break;
         }
-        let stuck = moved.elapsed() > Duration::from_secs(120);
-        assert!(!stuck, "two minutes without a new row, at {seen:?} of {total} after {:#?}", round.history);
+        let stuck = moved.elapsed() > PATIENCE;
+        assert!(!stuck, "{PATIENCE:?} without a new row, at {seen:?} of {total} after {:#?}", round.history);
         std::thread::sleep(Duration::from_millis(1 + random.below(longest_ms)));
         if kills < kills_max {
             longest_ms += longest_ms / 10;

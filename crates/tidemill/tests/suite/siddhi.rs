@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::harness::{Background, Scratch, finish, fold, root, text, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, fold, free_port, root, text, tidemill, wait_for};
 use crate::not_run::not_run;
 
 /// Events on each channel.
@@ -57,12 +57,6 @@ fn java(target: &Path, class: &str, port: u16) -> Command {
     command.args(["-Xmx256m", "-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", &path]);
     command.args([&format!("tidemill.siddhi.{class}"), &port.to_string(), &EVENTS.to_string()]);
     command
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("bound").port()
 }
 
 #[test]

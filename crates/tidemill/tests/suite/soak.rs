@@ -6,11 +6,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Background, Scratch, tidemill};
+use crate::harness::{Background, PATIENCE, Scratch, tidemill};
 use crate::not_run::not_run;
 
 /// Rows of a busy phase, which has a third as many keys. A pattern cannot end for a tenth of the keys, a row
@@ -78,7 +77,7 @@ fn memory_ends_where_it_began() {
     let mut memory: Vec<u64> = Vec::new();
     // The last phase is followed by a second more, in which all bounds of time pass.
     for second in 1..=2 * phases + 1 {
-        if let Err(e) = pulse.recv_timeout(Duration::from_secs(120)) {
+        if let Err(e) = pulse.recv_timeout(PATIENCE) {
             panic!("second {second}: {e}: {:?}", running.end());
         }
         memory.extend(own_bytes(process));

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::{KILLS, PLAIN, Place, ROWS, kill, kills, orders, with};
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, wait_for};
+use crate::harness::{Background, Scratch, free_port, wait_for};
 use crate::not_run::not_run;
 
 /// Bucket, user and password, made up for the test.
@@ -43,7 +43,7 @@ impl Server {
         let scratch = Scratch::new("minio");
         // A directory on its disk is a bucket.
         std::fs::create_dir_all(scratch.path().join("data").join(BUCKET)).expect("a directory");
-        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        let port = free_port();
         let mut command = Command::new(program);
         command.args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}"), &scratch.at("data")]);
         command.env("MINIO_ROOT_USER", USER).env("MINIO_ROOT_PASSWORD", PASSWORD).env("MINIO_BROWSER", "off").env("MINIO_UPDATE", "off");

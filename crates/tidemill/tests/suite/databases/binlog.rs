@@ -43,7 +43,7 @@ fn followed(server: &Server, table: &str, more: &str) -> String {
     format!(
         "'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{}', 'username' = 'job', 'password' = 'geheim', \
          'database-name' = 'test2', 'table-name' = '{table}', 'scan.snapshot.fetch.size' = '500', \
-         'connection.max-retry-timeout' = '2 min'{more}",
+         'connection.max-retry-timeout' = '10 min'{more}",
         server.port
     )
 }
@@ -111,7 +111,7 @@ fn a_copy_is_the_table() {
     ));
     let scratch = Scratch::new("mariadb-changes-job");
     let columns = format!("id STRING, k INT, n0 BIGINT, {COLUMNS}, PRIMARY KEY (id) NOT ENFORCED");
-    let more = ", 'connection.max-retry-timeout' = '2 min', 'sink.max-retries' = '50'";
+    let more = ", 'connection.max-retry-timeout' = '10 min', 'sink.max-retries' = '50'";
     let job = format!(
         "SET 'execution.checkpointing.interval' = '30 ms';\n\
          CREATE TABLE changing ({columns}) WITH ({});\nCREATE TABLE copied ({columns}) {};\n\

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::Background;
+use crate::harness::{Background, PATIENCE};
 
 /// How long the differences may stay as they are. A slow machine makes some progress.
-const STILL_MAX: Duration = Duration::from_secs(120);
+const STILL_MAX: Duration = PATIENCE;
 /// How long they may take to go, however they change.
-const ALL_MAX: Duration = Duration::from_secs(360);
+const ALL_MAX: Duration = Duration::from_secs(900);
 /// How often they are counted, which costs the server more than the job does.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 
@@ -42,8 +42,8 @@ pub fn part(title: &str, lines: Option<Vec<String>>) -> String {
     format!("{title}:\n{}", lines.iter().map(|line| format!("  {line}\n")).collect::<String>())
 }
 
-/// Waits until nothing differs while the job runs. It is given up when the differences have stayed as they are for two minutes, or have
-/// not gone after six; none: the server does not answer. `report` says what the server knows.
+/// Waits until nothing differs while the job runs. It is given up when the differences have stayed as they are for five minutes, or
+/// have not gone after fifteen; none: the server does not answer. `report` says what the server knows.
 #[track_caller]
 pub fn wait_for_copy(
     what: &str,

@@ -257,7 +257,7 @@ fn a_locked_file_is_named() {
     let said = text(&output);
     assert!(!output.status.success() && said.contains("another process has the file open"), "{said}");
     // One that is patient gets it when the other is done.
-    let mut patient = Background::start(&mut run("60 s"));
+    let mut patient = Background::start(&mut run("10 min"));
     std::thread::sleep(Duration::from_millis(200));
     keeper.0.stdin.take().expect("piped").write_all(b"\n").expect("a line");
     let (code, errors) = patient.end();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::crash::Random;
 use crate::databases::examples::Database;
 use crate::databases::{csv, install, is_root, missing, run, runs, wanted};
-use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
 /// A program of the server, which may lie where only root looks.
 fn program(names: &[&str]) -> Option<PathBuf> {
@@ -57,7 +57,7 @@ impl Server {
         }
         let output = finish(&mut install);
         assert!(output.status.success(), "{}", text(&output));
-        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        let port = free_port();
         let mut server = Server { process: None, scratch, port };
         server.again(&[]);
         server.sql(
@@ -433,13 +433,15 @@ fn killed_on_both_sides() {
         let _ = writeln!(lines, "{n},{k}");
     }
     let expect: Vec<String> = (0..500).map(|k| format!("{k}\t{}\t{}", counts[k], last[k])).collect();
+    // However long the server takes to be there again.
+    let patient = ", 'sink.max-retries' = '50', 'connection.max-retry-timeout' = '10 min'";
     let job = format!(
         "{}CREATE TABLE appended (n BIGINT, k BIGINT) {};\n\
          CREATE TABLE latest (k BIGINT, c BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};\n\
          INSERT INTO appended SELECT n, k FROM source;\nINSERT INTO latest SELECT k, COUNT(*), MAX(n) FROM source GROUP BY k;",
         csv(&scratch, "n BIGINT, k BIGINT", &lines),
-        server.with("appended", ", 'sink.connections' = '2', 'sink.max-retries' = '50'"),
-        server.with("latest", ", 'sink.max-retries' = '50'"),
+        server.with("appended", &format!(", 'sink.connections' = '2'{patient}")),
+        server.with("latest", patient),
     );
     let path = scratch.write("job.sql", job);
     let (mut killed, mut servers, mut rounds) = (0, 0, 0);

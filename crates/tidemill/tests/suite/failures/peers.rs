@@ -2,18 +2,12 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
 use super::{read_json, sum};
-use crate::harness::{Background, Scratch, many_connections, tidemill, wait_for};
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("bound").port()
-}
+use crate::harness::{Background, Scratch, free_port, many_connections, tidemill, wait_for};
 
 /// A frame of Siddhi for the channel `t` with one event of one BIGINT.
 pub fn siddhi_frame(n: i64) -> Vec<u8> {
@@ -109,7 +103,7 @@ impl Listening {
     pub fn start(name: &str, protocol: &Protocol, more: &str) -> Self {
         let (scratch, port) = (Scratch::new(name), free_port());
         let job = format!(
-            "CREATE TABLE t (n BIGINT) WITH ({}, 'port' = '{port}'{more});
+            "CREATE TABLE t (n BIGINT) WITH ({}, 'hostname' = '127.0.0.1', 'port' = '{port}'{more});
              CREATE TABLE s (n BIGINT) WITH ('connector' = 'print');
              INSERT INTO s SELECT n FROM t;",
             protocol.options

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::harness::{Background, Scratch, root, wait_for};
+use crate::harness::{Background, Scratch, free_port, root, wait_for};
 use crate::kafka::client::Client;
 use crate::not_run::not_run;
 
@@ -116,9 +116,4 @@ fn java(class: &str) -> Command {
     command.args(["-Xmx400m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]);
     command.arg("-cp").arg(classes).arg(class);
     command
-}
-
-/// A port that nobody had a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }

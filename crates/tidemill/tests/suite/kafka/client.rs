@@ -12,10 +12,7 @@ use rdkafka::message::Message;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use crate::harness::wait_for;
-
-/// A minute: what takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{PATIENCE, wait_for};
 
 /// Key and value of a message.
 pub type Pair = (Option<String>, Option<String>);
@@ -39,7 +36,7 @@ impl Client {
 
     /// Whether the broker answers.
     pub fn answers(&self) -> bool {
-        self.admin().inner().fetch_metadata(None, Duration::from_secs(1)).is_ok_and(|m| !m.brokers().is_empty())
+        self.admin().inner().fetch_metadata(None, Duration::from_secs(5)).is_ok_and(|m| !m.brokers().is_empty())
     }
 
     /// Makes a topic.
@@ -70,7 +67,7 @@ impl Client {
         let added = block_on(self.admin().create_partitions(&[NewPartitions::new(topic, count)], &options)).expect("adding partitions");
         assert!(added.iter().all(Result::is_ok), "{added:?}");
         wait_for("the partitions", || {
-            let metadata = self.admin().inner().fetch_metadata(Some(topic), Duration::from_secs(5));
+            let metadata = self.admin().inner().fetch_metadata(Some(topic), PATIENCE);
             metadata.is_ok_and(|m| m.topics()[0].partitions().len() == count)
         });
     }
@@ -127,7 +124,7 @@ impl Client {
         consumer.assign(&list).expect("partitions");
         let (mut found, mut ended, begun) = (Vec::new(), BTreeSet::new(), Instant::now());
         while ended.len() < partitions.len() {
-            assert!(begun.elapsed() < PATIENCE, "reading topic {topic} takes more than a minute");
+            assert!(begun.elapsed() < PATIENCE, "reading topic {topic} takes more than {PATIENCE:?}");
             match consumer.poll(Duration::from_millis(100)) {
                 Some(Ok(message)) => found.extend(message.payload().map(|v| String::from_utf8_lossy(v).into_owned())),
                 Some(Err(KafkaError::PartitionEOF(partition))) => {

@@ -15,11 +15,11 @@ use broker::Broker;
 use client::Client;
 
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, finish, fold, text, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, fold, free_port, text, tidemill, wait_for};
 
 /// The options that every table here has.
 pub fn with(servers: &str, topic: &str, more: &str) -> String {
-    let start = "'scan.startup.mode' = 'earliest-offset', 'connect.timeout' = '20 s'";
+    let start = "'scan.startup.mode' = 'earliest-offset', 'connect.timeout' = '60 s'";
     format!(
         "WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'json', {start}{more})"
     )
@@ -237,12 +237,12 @@ fn a_topic_created_anew(broker: &Broker, client: &Client) {
 
 #[test]
 fn a_broker_that_is_not_there() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").to_string();
+    let nobody = format!("127.0.0.1:{}", free_port());
     let scratch = Scratch::new("kafka-nobody");
     let sql = format!(
         "CREATE TABLE orders {ORDERS} {};\nCREATE TABLE shown (id BIGINT) WITH ('connector' = 'print', 'print-identifier' = 'shown');\n\
          INSERT INTO shown SELECT id FROM orders;\n",
-        with(&nobody, "orders", BOUNDED).replace("20 s", "1 s"),
+        with(&nobody, "orders", BOUNDED).replace("60 s", "1 s"),
     );
     expect(&run(&scratch, &sql, &[]), 1, &["table 'orders'", &nobody, "'connect.timeout'"]);
 }

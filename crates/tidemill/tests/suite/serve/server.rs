@@ -2,25 +2,16 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
 
-use crate::harness::{Background, Scratch, tidemill, wait_for};
+use crate::harness::{Background, Scratch, free_port, tidemill, wait_for};
 
-/// An address for a server that is started again there. Its port is below those that the system gives to
-/// clients, so that none of them has it while the server is away.
+/// An address for a server that is started again there.
 pub fn lasting_address() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let address = format!("127.0.0.1:{}", 15_000 + (std::process::id() % 150) as u16 * 100 + number % 100);
-        if TcpListener::bind(&address).is_ok() {
-            return address;
-        }
-    }
+    format!("127.0.0.1:{}", free_port())
 }
 
 /// `tidemill serve` in the background; killed when dropped.

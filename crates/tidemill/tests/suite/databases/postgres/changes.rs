@@ -20,14 +20,14 @@ fn followed(server: &Server, table: &str, slot: &str, more: &str) -> String {
         "'connector' = 'postgres-cdc', 'hostname' = '127.0.0.1', 'port' = '{}', 'username' = 'postgres', 'password' = '{PASSWORD}', \
          'database-name' = 'postgres', 'schema-name' = 'public', 'table-name' = '{table}', 'slot.name' = '{slot}', \
          'decoding.plugin.name' = 'pgoutput', 'ssl-mode' = 'disable', 'scan.snapshot.fetch.size' = '500', \
-         'connection.max-retry-timeout' = '2 min'{more}",
+         'connection.max-retry-timeout' = '10 min'{more}",
         server.port
     )
 }
 
 /// Copies table `name` to `name_copy`, and its sums to `name_sums`.
 fn job(server: &Server, name: &str, more: &str) -> String {
-    let to = |table: &str| format!("{}, 'connection.max-retry-timeout' = '2 min'", server.options(table));
+    let to = |table: &str| format!("{}, 'connection.max-retry-timeout' = '10 min'", server.options(table));
     format!(
         "SET 'execution.checkpointing.interval' = '30 ms';\n\
          CREATE TABLE changing (id STRING, k INT, n BIGINT, note STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({});\n\

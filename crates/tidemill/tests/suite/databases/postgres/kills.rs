@@ -15,7 +15,7 @@ const KEYS: u64 = 500;
 
 /// Appends all rows to one table, and keeps totals by key in another, of which some are deleted again.
 fn job(server: &Server) -> String {
-    let access = |table: &str| format!("{}, 'connection.max-retry-timeout' = '2 min'", server.options(table));
+    let access = |table: &str| format!("{}, 'connection.max-retry-timeout' = '10 min'", server.options(table));
     format!(
         "SET 'execution.checkpointing.interval' = '30 ms';\n\
          CREATE TABLE numbers (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '{ROWS}', 'rows-per-second' = '25000',\n\

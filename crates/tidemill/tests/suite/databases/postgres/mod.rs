@@ -441,7 +441,7 @@ fn a_server_that_is_missing(server: &mut Server) {
     server.rows("CREATE TABLE later (id bigint)");
     let sql =
         |more: &str| format!("CREATE TABLE later (id BIGINT) WITH ({}{more});\nINSERT INTO later VALUES (1);\n", server.options("later"));
-    let (patient, impatient) = (sql(""), sql(", 'connection.max-retry-timeout' = '300 ms'"));
+    let (patient, impatient) = (sql(", 'connection.max-retry-timeout' = '10 min'"), sql(", 'connection.max-retry-timeout' = '300 ms'"));
     let place = format!("postgresql://127.0.0.1:{}/postgres", server.port);
     server.kill();
     expect(&run(&scratch, &impatient, &[]), 1, &[place.as_str(), "error connecting to server", "connection.max-retry-timeout"]);

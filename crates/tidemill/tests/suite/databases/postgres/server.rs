@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use crate::databases::{install, is_root, missing};
-use crate::harness::{Background, Scratch, text, wait_for};
+use crate::harness::{Background, Scratch, free_port, text, wait_for};
 use crate::not_run::not_run;
 
 /// The password of the user `postgres`.
@@ -69,7 +69,7 @@ impl Server {
     pub fn start(name: &str) -> Option<Self> {
         let programs = programs()?;
         let scratch = Scratch::new(name);
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let port = free_port();
         let mut server = Server { programs, scratch, port, encrypts: false };
         match server.certificates() {
             Ok(()) => server.encrypts = true,
@@ -145,7 +145,7 @@ impl Server {
         let (data, log) = (self.scratch.at("data"), self.scratch.at("log"));
         // Processes of a server that was killed may still hold its memory for a moment.
         wait_for("PostgreSQL to start", || {
-            let started = self.program("pg_ctl", &["-D", &data, "-l", &log, "-o", &options, "-w", "-t", "60", "start"]);
+            let started = self.program("pg_ctl", &["-D", &data, "-l", &log, "-o", &options, "-w", "-t", "300", "start"]);
             started.status.success()
         });
     }
