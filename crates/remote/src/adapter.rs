@@ -27,7 +27,7 @@ use tidemill_format::option_enum;
 use tidemill_format::options::RawOptions;
 
 use crate::flight::blocks::ROWS_LIMIT;
-use crate::flight::client::{Client, has_row_kind};
+use crate::flight::client::{Client, StreamInfo};
 use crate::flight::options::FlightOptions;
 use lane::{Lane, Step};
 pub use options::{name_of, parse_options};
@@ -251,8 +251,7 @@ impl Adapter {
             None => None,
         };
         let info = client.describe(self.to.reconnect(), stop.clone())?;
-        let schema = info.schema.ok_or_else(|| ConnectError::new(format!("{}: the server says no columns", client.place())))?;
-        let schema = published(&schema, info.changes);
+        let schema = published(&info).ok_or_else(|| ConnectError::new(format!("{}: the server says no columns", client.place())))?;
         let source = connector.source(&schema, &mut raw)?;
         raw.finish()?;
         // As for a job: whoever reaches a listener can send it rubbish.
@@ -281,13 +280,15 @@ impl Adapter {
     }
 }
 
-/// The columns that a source has: what a row does, if it is published at all, stands in no column there.
-fn published(schema: &SchemaRef, changes: bool) -> SchemaRef {
-    if changes || has_row_kind(schema) {
-        let fields: Vec<_> = schema.fields().iter().take(schema.fields().len() - 1).cloned().collect();
-        return Arc::new(Schema::new(fields));
+/// The columns that a source has: what a row does, if it is published at all, stands in no column there. `None` if the
+/// server says none.
+fn published(info: &StreamInfo) -> Option<SchemaRef> {
+    let schema = info.schema.as_ref()?;
+    if !info.ends_in_kinds() {
+        return Some(schema.clone());
     }
-    schema.clone()
+    let fields: Vec<_> = schema.fields().iter().take(schema.fields().len() - 1).cloned().collect();
+    Some(Arc::new(Schema::new(fields)))
 }
 
 /// `auto`, or rows.

@@ -138,10 +138,18 @@ fn updating_streams_are_published_without_what_a_row_does() {
     let plain = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
     let with =
         |nullable| Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("row_kind", DataType::Int8, nullable)]));
+    let published = |schema: &SchemaRef, changes: bool| {
+        let mut info: StreamInfo = serde_json::from_value(serde_json::json!({ "changes": changes })).unwrap();
+        info.schema = Some(schema.clone());
+        published(&info).unwrap()
+    };
     assert_eq!(published(&with(false), false), plain);
     assert_eq!(published(&with(true), false), with(true));
     // Of a stream that takes changes the column may be left out.
     assert_eq!(published(&with(true), true), plain);
+    // The columns may be those of its outlet, which has no such column.
+    assert_eq!(published(&plain, true), plain);
+    assert!(super::published(&StreamInfo::default()).is_none());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, io};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
 use futures::Stream;
@@ -203,6 +203,8 @@ pub struct StreamInfo {
     pub schema: Option<SchemaRef>,
     /// How rows reach subscribers: `live` or `exactly-once`.
     delivery: Option<String>,
+    /// Whether a job writes the stream, so that the columns are those of the outlet; `None` if the server does not say.
+    subscribe: Option<bool>,
     /// Whether rows are updated and deleted.
     updating: Option<bool>,
     /// Whether its contents can be asked for.
@@ -243,7 +245,19 @@ impl StreamInfo {
 
     /// Whether rows are updated and deleted: then a last column `row_kind` says what each does.
     pub fn updating(&self) -> bool {
-        self.updating.unwrap_or_else(|| self.schema.as_ref().is_some_and(|s| has_row_kind(s)))
+        // Where nobody writes the stream, a server that says so shows the columns of the table that reads it, and one of
+        // this name is the table's own.
+        let looks_so = || self.subscribe != Some(false) && self.schema.as_ref().is_some_and(|s| has_row_kind(s));
+        self.updating.unwrap_or_else(looks_so)
+    }
+
+    /// Whether the last column is none of the table's, but says what a row does: of a stream whose rows are updated, or
+    /// of one that takes changes, where it may be left out.
+    pub fn ends_in_kinds(&self) -> bool {
+        let last = self.schema.as_ref().and_then(|s| s.fields().last());
+        let named = last.is_some_and(|f| f.name() == ROW_KIND && *f.data_type() == DataType::Int8);
+        // The columns may be those of the outlet, whose rows need not be updated although the table takes changes.
+        named && (self.changes || self.updating())
     }
 }
 
@@ -252,7 +266,7 @@ pub const ROW_KIND: &str = "row_kind";
 
 /// Whether the last column is [`ROW_KIND`].
 pub fn has_row_kind(schema: &Schema) -> bool {
-    schema.fields().last().is_some_and(|f| f.name() == ROW_KIND && *f.data_type() == arrow::datatypes::DataType::Int8 && !f.is_nullable())
+    schema.fields().last().is_some_and(|f| f.name() == ROW_KIND && *f.data_type() == DataType::Int8 && !f.is_nullable())
 }
 
 fn bearer(token: &str) -> Result<MetadataValue<Ascii>, ConnectError> {
@@ -513,8 +527,29 @@ mod tests {
     }
 
     #[test]
+    fn a_column_of_the_table_is_not_taken_for_what_rows_do() {
+        use arrow::datatypes::Field;
+        let ends = |text: &str, name: &str, nullable| {
+            let fields = vec![Field::new("n", DataType::Int64, true), Field::new(name, DataType::Int8, nullable)];
+            let known: StreamInfo = serde_json::from_str(text).unwrap();
+            StreamInfo { schema: Some(Arc::new(Schema::new(fields))), ..known }.ends_in_kinds()
+        };
+        let (inlet, outlet) = (r#"{"publish":true,"subscribe":false}"#, r#"{"publish":true,"subscribe":true,"updating":false}"#);
+        for own in [inlet, outlet] {
+            assert!(!ends(own, "row_kind", false) && !ends(own, "row_kind", true), "{own}: the table declares it");
+        }
+        // The outlet's columns, while the table that reads takes changes.
+        let both = r#"{"subscribe":true,"updating":false,"changes":true}"#;
+        assert!(!ends(both, "kind", false) && !ends(both, "kind", true));
+        assert!(ends(r#"{"subscribe":false,"changes":true}"#, "row_kind", true));
+        assert!(ends(r#"{"subscribe":true,"updating":true}"#, "row_kind", false));
+        // A server that says nothing.
+        assert!(ends("{}", "row_kind", false) && !ends("{}", "row_kind", true));
+    }
+
+    #[test]
     fn columns_that_are_read_beyond_those_sent() {
-        use arrow::datatypes::{DataType, Field};
+        use arrow::datatypes::Field;
         let schema = |names: &[&str]| Schema::new(names.iter().map(|n| Field::new(*n, DataType::Int64, true)).collect::<Vec<_>>());
         let info = |wanted: Option<&[&str]>| StreamInfo {
             schema: Some(schema(&["a", "b", "c", "row_kind"]).into()),
