@@ -12,6 +12,7 @@ use tidemill_connect::{ConnectError, Waker};
 
 use super::batch::Survey;
 use super::feed::Feed;
+use super::leaders::Leaderless;
 use super::link::Link;
 use super::pieces::Piece;
 use super::protocol::{self, Extent, NEWEST, OLDEST, code};
@@ -99,6 +100,8 @@ pub struct Assigned {
     pub again: Instant,
     /// Since when brokers say that it is not there.
     pub missing: Option<Instant>,
+    /// How it waits, if brokers say that nobody leads it.
+    pub leaderless: Option<Leaderless>,
     /// Its reader was told why nothing more comes.
     pub over: bool,
     /// The end that its reader was told last.
@@ -341,6 +344,7 @@ impl Fetcher {
             doubtful: false,
             again: Instant::now(),
             missing: None,
+            leaderless: None,
             over: false,
             end: None,
         };
