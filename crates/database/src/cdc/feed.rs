@@ -23,6 +23,8 @@ use crate::sink::key_rows;
 pub(crate) const BATCH_ROWS: usize = 8192;
 /// How often the reader is told how far the log is, where there are no rows.
 const TELL_EVERY: Duration = Duration::from_millis(500);
+/// A connection that lived for so long was a good one, even if nothing came over it.
+pub(super) const LIVED: Duration = Duration::from_secs(10);
 
 /// What goes to the reader.
 pub(crate) enum Event {
@@ -129,6 +131,10 @@ pub(crate) struct Feed {
     reached: Option<Offset>,
     told: Instant,
     undo: Option<Undo>,
+    /// When the connection at hand was first known to be alive.
+    born: Option<Instant>,
+    /// It has lived for long.
+    lived: bool,
 }
 
 impl Feed {
@@ -147,6 +153,8 @@ impl Feed {
             reached: None,
             told: Instant::now(),
             undo: None,
+            born: None,
+            lived: false,
         }
     }
 
@@ -304,6 +312,19 @@ impl Feed {
         }
         self.told = Instant::now();
         self.send(Event::Position(self.position.clone()))
+    }
+
+    /// The connection that the log comes over is alive, whether or not it has anything of the table.
+    #[inline]
+    pub fn alive(&mut self, now: Instant) {
+        let born = *self.born.get_or_insert(now);
+        self.lived |= now.duration_since(born) >= LIVED;
+    }
+
+    /// Whether the connection at hand has lived for long; another one begins.
+    pub(super) fn has_lived(&mut self) -> bool {
+        self.born = None;
+        std::mem::take(&mut self.lived)
     }
 
     /// Nothing more is there at the moment: what is known of the log is told if it is time.

@@ -65,7 +65,8 @@ pub(crate) trait ChangeLog: Send {
     /// As [`ChangeLog::stream`].
     fn replay(&mut self, feed: &mut Feed, from: Offset, upto: Offset) -> Result<(), DbError>;
 
-    /// Feeds the changes from [`Feed::position`] on, until nobody wants them any more.
+    /// Feeds the changes from [`Feed::position`] on, until nobody wants them any more, and says meanwhile that the connection is
+    /// alive ([`Feed::alive`]).
     ///
     /// # Errors
     /// The connection broke; the log or the table is not what it was.
@@ -94,7 +95,9 @@ impl Follower {
             if self.feed.stopped() {
                 return;
             }
-            if *self.feed.position() != before {
+            // A table at which nothing happens keeps its place. If only that counted, breaks that lie days apart would be one outage.
+            let lived = self.feed.has_lived();
+            if lived || *self.feed.position() != before {
                 patience = Patience::new(&self.access);
             }
             let error = if error.message.contains(&self.access.place) { error } else { error.at(&self.access.place) };

@@ -22,7 +22,7 @@ mod value;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::mysql::binlog::EventType;
 use ::mysql::binlog::events::{Event, EventData};
@@ -133,6 +133,7 @@ impl MysqlLog {
                 return Ok(());
             }
             let event = event.map_err(|e| db_error("reading changes", &e))?;
+            streaming.feed.alive(Instant::now());
             let last = streaming.take(&event)?;
             if upto.is_some_and(|upto| streaming.passed(upto, &event)) {
                 return streaming.flush();

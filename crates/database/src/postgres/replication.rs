@@ -21,7 +21,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -162,6 +162,8 @@ impl PostgresLog {
 /// Takes what comes until nobody wants it any more.
 async fn drive(events: &mut mpsc::Receiver<Result<Vec<Event>, DbError>>, rows: &mut TableRows, feed: &mut Feed) -> Result<(), DbError> {
     while !feed.stopped() {
+        // Whoever moves the bytes says when the connection has broken; a server without changes says nothing for long.
+        feed.alive(Instant::now());
         let mut next = at_once(events.recv()).await;
         if next.is_none() {
             // Whoever moves the bytes may have some on the way.

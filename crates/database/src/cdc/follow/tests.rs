@@ -1,7 +1,7 @@
 //! A reading that is cut off, by a kill of the job and then by a connection that breaks, leaves nothing of rows that are gone.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::Int64Array;
 use arrow::datatypes::Int64Type;
@@ -9,6 +9,7 @@ use crossbeam_channel::unbounded;
 use tidemill_block::RowKind;
 use tidemill_connect::Waker;
 
+use super::super::feed::LIVED;
 use super::*;
 use crate::driver::Target;
 use crate::url::Url;
@@ -93,7 +94,17 @@ struct Log {
     deleted: &'static [(u64, i64)],
     /// From where to where was replayed.
     replayed: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// How long connections live that carry changes, though there are none; a further one ends well.
+    lives: Vec<Duration>,
     dialect: &'static dyn Dialect,
+}
+
+/// A database that is never reached, whose transactions are tried again twice.
+fn access() -> Access {
+    let text = "postgresql://db/events?ssl-mode=disable";
+    let driver = crate::postgres::driver(&Url::parse(text).unwrap()).unwrap();
+    let minute = Duration::from_secs(60);
+    Access { driver, place: text.into(), connect_timeout: minute, retry_timeout: minute, max_retries: 2 }
 }
 
 impl ChangeLog for Log {
@@ -128,8 +139,14 @@ impl ChangeLog for Log {
         feed.flush(rows(&pending))
     }
 
-    fn stream(&mut self, _feed: &mut Feed) -> Result<(), DbError> {
-        Ok(())
+    fn stream(&mut self, feed: &mut Feed) -> Result<(), DbError> {
+        if self.lives.is_empty() {
+            return Ok(());
+        }
+        let born = Instant::now();
+        feed.alive(born);
+        feed.alive(born + self.lives.remove(0));
+        Err(DbError::retry("the server was started anew"))
     }
 }
 
@@ -138,15 +155,12 @@ impl ChangeLog for Log {
 /// have it, and the log's deletion was passed over as one that the reading had seen.
 #[test]
 fn what_a_killed_job_wrote_is_undone_on_each_connection() {
-    let text = "postgresql://db/events?ssl-mode=disable";
-    let driver = crate::postgres::driver(&Url::parse(text).unwrap()).unwrap();
-    let dialect = driver.dialect();
-    let minute = Duration::from_secs(60);
-    let access = Access { driver, place: text.into(), connect_timeout: minute, retry_timeout: minute, max_retries: 0 };
+    let access = access();
+    let dialect = access.driver.dialect();
     let replayed: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
     let readings = vec![Rest { keys: vec![4, 5, 6], breaks: true }, Rest { keys: vec![8], breaks: false }];
     let deleted = &[(15, 2), (15, 7), (25, 5), (25, 9)];
-    let log = Box::new(Log { readings, at: 10, deleted, replayed: replayed.clone(), dialect });
+    let log = Box::new(Log { readings, at: 10, deleted, replayed: replayed.clone(), lives: Vec::new(), dialect });
     let followed = Followed { table: "s.t".into(), schema: rows(&[]).schema(), key: vec![0] };
     let (sender, events) = unbounded();
     let feed = Feed::new(sender, Waker::noop(), Arc::default(), vec![0]);
@@ -164,4 +178,31 @@ fn what_a_killed_job_wrote_is_undone_on_each_connection() {
     let second = ["Insert [9]", "Delete [9]", "pieces: 2", "read [8]", "pieces: 3"];
     assert_eq!(said.collect::<Vec<String>>(), [&first[..], &second[..]].concat());
     assert_eq!(*replayed.lock().unwrap(), [(10, 20), (20, 30)]);
+}
+
+/// Follows the log of a table at which nothing happens, over connections that live so long; what there is to say at the end.
+fn quiet(lives: &[Duration]) -> Option<String> {
+    let access = access();
+    let dialect = access.driver.dialect();
+    let log = Box::new(Log { readings: Vec::new(), at: 10, deleted: &[], replayed: Arc::default(), lives: lives.to_vec(), dialect });
+    let followed = Followed { table: "s.t".into(), schema: rows(&[]).schema(), key: vec![0] };
+    let (sender, events) = unbounded();
+    let feed = Feed::new(sender, Waker::noop(), Arc::default(), vec![0]);
+    let follower = Follower { log, followed, access, startup: Startup::Initial, fetch_size: 100, feed };
+    follower.run(Some(Position { server: "s".into(), from: Offset::at(10), ..Position::default() }));
+    events.try_iter().find_map(|event| match event {
+        Event::Failed(error) => Some(error.to_string()),
+        _ => None,
+    })
+}
+
+/// A job over a quiet table ended with the sixth break of its connection in a week, each of which was healed at once: only a
+/// change of the table renewed the patience.
+#[test]
+fn patience_is_renewed_by_a_connection_that_lived() {
+    let short = LIVED / 2;
+    assert_eq!(quiet(&[LIVED; 4]), None);
+    assert_eq!(quiet(&[short, LIVED, short, LIVED]), None);
+    let failed = quiet(&[short; 4]).expect("breaks that follow each other at once end the job");
+    assert!(failed.contains("after 2 further attempts"), "{failed}");
 }
