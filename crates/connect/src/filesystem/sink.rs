@@ -108,9 +108,9 @@ impl FileSink {
         }
     }
 
-    /// Removes unfinished files from a directory and, where there are such, from those of partitions in it.
+    /// Removes unfinished files whose names begin so from a directory and, where there are such, from those of partitions in it.
     /// Whether there were any.
-    fn remove_unfinished(&self, directory: &Path) -> Result<bool, ConnectError> {
+    fn remove_unfinished(&self, directory: &Path, begin: &str) -> Result<bool, ConnectError> {
         let doing = || format!("removing unfinished part files from '{}'", directory.display());
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -118,13 +118,12 @@ impl FileSink {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(false),
             Err(e) => return Err(ConnectError::io(doing(), &e)),
         };
-        let begin = self.unfinished_begin();
         let mut removed = false;
         for entry in entries {
             let entry = entry.map_err(|e| ConnectError::io(doing(), &e))?;
             let (name, path) = (entry.file_name(), entry.path());
             let Some(name) = name.to_str() else { continue };
-            if name.starts_with(&begin) && name.ends_with(IN_PROGRESS) {
+            if name.starts_with(begin) && name.ends_with(IN_PROGRESS) {
                 // Locked until it is removed: nobody begins to write it meanwhile.
                 let _locked = match self.single.is_some().then(|| File::open(&path)) {
                     Some(Ok(file)) if !is_abandoned(&file, &path) => continue,
@@ -137,7 +136,7 @@ impl FileSink {
                     _ => removed = true,
                 }
             } else if !self.partition_by.is_empty() && name.contains('=') && path.is_dir() {
-                removed |= self.remove_unfinished(&path)?;
+                removed |= self.remove_unfinished(&path, begin)?;
             }
         }
         if removed {
@@ -311,11 +310,26 @@ impl Sink for FileSink {
         Ok(())
     }
 
+    fn abandon(&self, run_id: &str) {
+        if self.bucket.is_some() {
+            // The next job that writes there aborts its uploads.
+            return;
+        }
+        // A single file has no run in its name: another process's is known by its lock, and ours is unlocked now.
+        self.let_go();
+        let begin = match &self.single {
+            Some(_) => self.unfinished_begin(),
+            None => format!(".{}-{run_id}-", self.prefix),
+        };
+        // Why the job failed is more important than what is left.
+        let _ = self.remove_unfinished(&self.directory, &begin);
+    }
+
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {
         if let Some(bucket) = &self.bucket {
             return bucket.recover(committables, &self.prefix);
         }
         self.commit(committables)?;
-        self.remove_unfinished(&self.directory).map(drop)
+        self.remove_unfinished(&self.directory, &self.unfinished_begin()).map(drop)
     }
 }

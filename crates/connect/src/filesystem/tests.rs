@@ -325,6 +325,45 @@ fn a_followed_file_gives_lines_when_they_are_whole() {
     assert!(error.contains("a.csv' has vanished after 8 bytes"), "{error}");
 }
 
+/// A COPY that failed left what it had written until then in the directory, as large as that may be.
+#[test]
+fn what_an_abandoned_run_made_is_removed_and_nothing_else() {
+    let dir = TempDir::new().unwrap();
+    for (more, below) in [(&[][..], ""), (&[("sink.partition-by", "s")][..], "s=a")] {
+        let sink = sink(dir.path(), "csv", more);
+        let (mut ours, mut other) = (writer(&*sink, "run1"), writer(&*sink, "run10"));
+        ours.write(&block("a 1")).unwrap();
+        ours.prepare(false).unwrap();
+        ours.write(&block("a 2")).unwrap();
+        other.write(&block("a 3")).unwrap();
+        let at = dir.path().join(below);
+        let count = || names(&at).iter().filter(|name| name.starts_with(".part-run1")).count();
+        assert_eq!(count(), 3, "{:?}", names(&at));
+        drop(ours);
+        sink.abandon("run1");
+        assert_eq!(count(), 1, "{:?}", names(&at));
+        assert!(names(&at).contains(&".part-run10-0-0.csv.inprogress".to_string()));
+        sink.abandon("run10");
+    }
+}
+
+#[test]
+fn a_single_file_is_abandoned_unless_another_writes_it() {
+    let dir = TempDir::new().unwrap();
+    let of = || sink(&dir.path().join("one.csv"), "csv", &[("sink.single-file", "true")]);
+    let (ours, other) = (of(), of());
+    let mut first = writer(&*ours, "run1");
+    first.write(&block("a 1")).unwrap();
+    other.abandon("run2");
+    assert_eq!(names(dir.path()), [".one.csv.inprogress"], "it is being written");
+    first.prepare(true).unwrap();
+    drop(first);
+    other.abandon("run2");
+    assert_eq!(names(dir.path()), [".one.csv.inprogress"], "it waits to be committed");
+    ours.abandon("run1");
+    assert!(names(dir.path()).is_empty());
+}
+
 #[test]
 fn only_what_is_committed_becomes_visible() {
     let dir = TempDir::new().unwrap();

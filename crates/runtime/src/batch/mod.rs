@@ -26,13 +26,16 @@ use datafusion_expr::LogicalPlan;
 use futures::StreamExt;
 use tidemill_block::{Block, clock};
 use tidemill_connect::filesystem::cache::bytes_read;
-use tidemill_connect::{ConnectError, SinkContext};
+use tidemill_connect::{ConnectError, Sink, SinkContext};
 use tidemill_sql::{InsertPlan, SqlError};
 
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;
 use crate::{JobError, Stop, connector};
+
+/// A sink that was written to, and the name of the run there.
+type Opened = (Arc<dyn Sink>, String);
 
 /// Runs bounded queries.
 pub struct BatchRunner {
@@ -130,6 +133,17 @@ impl BatchRunner {
     /// # Errors
     /// As [`BatchRunner::query`], and what a sink cannot write. A failed insert leaves nothing.
     pub fn run(&self, name: &str, inserts: &[InsertPlan], stop: &Stop) -> Result<Summary, JobError> {
+        let mut opened = Vec::new();
+        let done = self.run_inserts(name, inserts, stop, &mut opened);
+        if done.is_err() {
+            // Its writers are gone, and with what they have left nobody goes on.
+            opened.iter().for_each(|(sink, run_id)| sink.abandon(run_id));
+        }
+        done
+    }
+
+    /// The same; `opened` gets the sinks that were written to, and under which names of the run.
+    fn run_inserts(&self, name: &str, inserts: &[InsertPlan], stop: &Stop, opened: &mut Vec<Opened>) -> Result<Summary, JobError> {
         let begun = Instant::now();
         let usage = process_usage();
         let read = bytes_read();
@@ -164,20 +178,25 @@ impl BatchRunner {
             let rows_at_once = connector::rows_at_once(&options).unwrap_or(usize::MAX);
             let partitions = physical.output_partitioning().partition_count();
             let cancelled = Arc::new(AtomicBool::new(false));
-            let mut tasks = Vec::new();
-            let mut parts = Vec::new();
+            let run_id = format!("{started:x}-{:x}-{number}", std::process::id());
+            opened.push((sink.clone(), run_id.clone()));
+            // All of them are opened before one of them writes: where that fails, none is at work.
+            let mut writers = Vec::new();
             for partition in 0..partitions {
                 let context = SinkContext {
                     shard: partition,
                     shards: partitions,
                     schema: table.sink_schema(),
-                    run_id: format!("{started:x}-{:x}-{number}", std::process::id()),
+                    run_id: run_id.clone(),
                     cancelled: cancelled.clone(),
                 };
-                let mut writer = sink.writer(context).map_err(failed)?;
+                writers.push((sink.writer(context).map_err(failed)?, physical.execute(partition, self.state.task_ctx())?));
+            }
+            let mut tasks = Vec::new();
+            let mut parts = Vec::new();
+            for (mut writer, mut stream) in writers {
                 let metrics = Arc::new(NodeMetrics::default());
                 parts.push(metrics.clone());
-                let mut stream = physical.execute(partition, self.state.task_ctx())?;
                 let (stop, flag, schema) = (stop.clone(), cancelled.clone(), table.sink_schema());
                 tasks.push(self.runtime.spawn(async move {
                     while let Some(batch) = stream.next().await {
