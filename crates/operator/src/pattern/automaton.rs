@@ -43,6 +43,8 @@ pub(super) struct Automaton {
     pub timed: bool,
     /// Of some places the pieces go on together: what happens to one first ends the others.
     pub joint: bool,
+    /// In some state the match may end without another row ([`State::ends_unaided`]).
+    pub unaided: bool,
 }
 
 /// An absence that a match begins with.
@@ -466,7 +468,7 @@ impl Automaton {
         }
         let (start, start_first) = (first[0], first[usize::from(anchored)]);
         let relaxed = contiguity == Contiguity::Relaxed;
-        let mut automaton = Automaton { states, start, start_first, relaxed, leads, timed: false, joint: false };
+        let mut automaton = Automaton { states, start, start_first, relaxed, leads, timed: false, joint: false, unaided: false };
         automaton.prune();
         automaton.summarize();
         if automaton.waits_for_ever() {
@@ -542,6 +544,7 @@ impl Automaton {
         });
         for state in &mut self.states {
             state.ends_unaided = state.accepts_at_end || state.wait.is_some_and(|w| unaided[w.next as usize]);
+            self.unaided |= state.ends_unaided;
         }
     }
 

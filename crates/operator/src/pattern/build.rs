@@ -292,6 +292,7 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
     let every_row = history > 0 || unmatched || anchored || led || starts.iter().any(|s| s.accepts);
     let begins = starts.iter().fold(0, |bits, s| bits | s.wanted);
     let pure: Vec<bool> = automaton.states.iter().map(|s| s.reach & looks_back == 0).collect();
+    let by_mask = if registers.stride == 0 { bits(&|s| conditions[s].near && conditions[s].conjuncts.is_empty()) } else { 0 };
     let independent = spec.skip == AfterMatchSkip::ToNextRow && spec.every && !unmatched && !numbers_matches;
     let watched = registers.list.iter().fold(0u64, |bits, r| bits | r.symbols);
     let begun = |s: usize| automaton.states[s].is_live() && !automaton.is_start(s as u32);
@@ -308,6 +309,7 @@ pub(super) fn build(spec: &PatternMatchSpec) -> Result<Built, OperatorError> {
         rows: RowStore::new(&kept.types),
         automaton,
         conditions,
+        by_mask,
         names,
         registers,
         pure,

@@ -49,10 +49,12 @@ impl Machine {
     ///
     /// # Errors
     /// A condition that cannot be computed.
+    #[inline]
     pub(super) fn leave(&mut self, key: &mut Key, number: u32) -> Result<(), OperatorError> {
-        if key.leads.is_empty() {
-            return Ok(());
-        }
+        if key.leads.is_empty() { Ok(()) } else { self.note(key, number) }
+    }
+
+    fn note(&mut self, key: &mut Key, number: u32) -> Result<(), OperatorError> {
         let place = key.rows.place(number).expect("a row that was tried is held");
         let (time, mask) = (self.rows.times[place as usize], self.rows.masks[place as usize]);
         for index in 0..key.leads.len() {
@@ -74,7 +76,11 @@ impl Machine {
     }
 
     /// Notes a match, behind whose last row the search goes on.
+    #[inline]
     pub(super) fn restart(&mut self, key: &mut Key, last: u32) {
+        if key.leads.is_empty() {
+            return;
+        }
         let time = key.rows.place(last).map(|place| self.rows.times[place as usize]);
         for (lead, known) in self.automaton.leads.iter().zip(key.leads.iter_mut()) {
             *known = if lead.for_ms.is_some() { time.map_or(*known, |t| t.max(*known)) } else { FREE };

@@ -108,6 +108,8 @@ impl Horizon {
 pub(super) struct Machine {
     pub automaton: Automaton,
     pub conditions: Vec<SymbolCondition>,
+    /// The symbols, as bits, of which a row's mask says all, and there are no registers to be set.
+    pub by_mask: u64,
     pub names: Vec<Arc<str>>,
     pub registers: Registers,
     pub rows: RowStore,
@@ -220,40 +222,44 @@ impl Machine {
 
     fn advance_in_turn(&mut self, key: &mut Key, horizon: Horizon, out: &mut Emitter) -> Result<(), OperatorError> {
         loop {
-            if let Some(mut attempt) = key.attempts.pop_front() {
-                if self.run(key, &mut attempt, horizon)? {
-                    self.conclude(key, attempt, out)?;
-                    continue;
-                }
-                let held = key.rows.end().wrapping_sub(attempt.start) as usize;
-                if held > self.bounds.partial_matches_max {
-                    self.give_up(&mut attempt)?;
-                    self.conclude(key, attempt, out)?;
-                    continue;
-                }
-                key.attempts.push_front(attempt);
-                return Ok(());
+            let waiting = match key.attempts.pop_front() {
+                None => self.next_in_turn(key, horizon, out)?,
+                waiting => waiting,
+            };
+            let Some(mut attempt) = waiting else { return Ok(()) };
+            if self.run(key, &mut attempt, horizon)? {
+                self.conclude(key, attempt, out)?;
+                continue;
             }
-            if key.done {
-                key.next = key.rows.end();
-                return Ok(());
+            let held = key.rows.end().wrapping_sub(attempt.start) as usize;
+            if held > self.bounds.partial_matches_max {
+                self.give_up(&mut attempt)?;
+                self.conclude(key, attempt, out)?;
+                continue;
             }
-            let limit = self.limit(key, horizon);
-            loop {
-                if ahead(limit, key.next) <= 0 {
-                    return Ok(());
-                }
-                if let Some(attempt) = self.begin(key)? {
-                    key.attempts.push_front(attempt);
-                    break;
-                }
-                let number = key.next;
-                self.unmatched(key, number, out);
-                self.leave(key, number)?;
-                key.begun = true;
-                key.next = key.next.wrapping_add(1);
-            }
+            key.attempts.push_front(attempt);
+            return Ok(());
         }
+    }
+
+    /// The attempt at the next row at which one can succeed, if there is such a row.
+    fn next_in_turn(&mut self, key: &mut Key, horizon: Horizon, out: &mut Emitter) -> Result<Option<Attempt>, OperatorError> {
+        if key.done {
+            key.next = key.rows.end();
+            return Ok(None);
+        }
+        let limit = self.limit(key, horizon);
+        while ahead(limit, key.next) > 0 {
+            if let Some(attempt) = self.begin(key)? {
+                return Ok(Some(attempt));
+            }
+            let number = key.next;
+            self.unmatched(key, number, out);
+            self.leave(key, number)?;
+            key.begun = true;
+            key.next = key.next.wrapping_add(1);
+        }
+        Ok(None)
     }
 
     fn advance_side_by_side(&mut self, key: &mut Key, horizon: Horizon, out: &mut Emitter) -> Result<(), OperatorError> {
@@ -425,12 +431,17 @@ impl Machine {
         number: u32,
         place: u32,
     ) -> Result<Vec<Thread>, OperatorError> {
+        if self.stand_still(&threads, place) {
+            return Ok(threads);
+        }
         let mut after = self.spare.pop().unwrap_or_default();
         self.steps += 1;
-        let mut kin = std::mem::take(&mut self.kin);
+        // Where no threads go on together there are no kin to be kept.
+        let joint = self.automaton.joint;
+        let mut kin = if joint { std::mem::take(&mut self.kin) } else { Kin::default() };
         'threads: for thread in &threads {
             let mut fits = false;
-            if self.automaton.joint {
+            if joint {
                 self.meet(&mut kin, thread, &mut after);
             }
             if self.automaton.states[thread.state as usize].kills & self.rows.masks[place as usize] != 0
@@ -461,11 +472,28 @@ impl Machine {
                 after.push(*thread);
             }
         }
-        self.part(&mut kin, &mut after);
-        self.kin = kin;
+        if joint {
+            self.part(&mut kin, &mut after);
+            self.kin = kin;
+        }
         self.clear(&mut threads);
         self.spare.push(threads);
         Ok(after)
+    }
+
+    /// Whether a row leaves threads as they are: it is nothing that one of them takes or that ends it, and all of them may pass
+    /// it over. No two of them have the same future, since the step that led to them has seen to that.
+    #[inline]
+    fn stand_still(&self, threads: &[Thread], place: u32) -> bool {
+        if !self.automaton.relaxed && !self.automaton.timed {
+            return false;
+        }
+        let mask = self.rows.masks[place as usize];
+        threads.iter().all(|t| {
+            let state = &self.automaton.states[t.state as usize];
+            let passes = !state.begins && (self.automaton.relaxed || state.wait.is_some());
+            passes && mask & (state.wanted | state.kills) == 0
+        })
     }
 
     /// Whether a thread that waits for a row is in a state in which a preferred thread of this step has the same future.
@@ -501,14 +529,22 @@ impl Machine {
                 self.chains.hold(link);
                 self.replace(found, came);
             }
-            if !repeats && live {
-                self.chains.hold(link);
+            let goes_on = !repeats && live;
+            if goes_on {
                 after.push(thread);
             }
             match then {
-                Some(next) => number = next,
+                Some(next) => {
+                    if goes_on {
+                        self.chains.hold(link);
+                    }
+                    number = next;
+                }
                 None => {
-                    self.chains.release(link);
+                    // The hold that was given away is that of the last piece's thread.
+                    if !goes_on {
+                        self.chains.release(link);
+                    }
                     return accepts && !repeats;
                 }
             }
@@ -534,6 +570,9 @@ impl Machine {
     pub(super) fn holds(&mut self, key: &Key, taken: Taken, place: u32, thread: Thread) -> Result<bool, OperatorError> {
         let link = thread.link;
         let bit = 1u64 << taken.symbol;
+        if self.by_mask & bit != 0 {
+            return Ok(true);
+        }
         let condition = &self.conditions[taken.symbol as usize];
         if condition.near && !condition.conjuncts.is_empty() && self.rows.known[place as usize] & bit == 0 {
             let holds = condition.holds(&self.candidate(key, taken, link, &[]))?;
@@ -721,8 +760,10 @@ impl Machine {
             // A row that waits for the next ones may be the match's last, and so may the row before if
             // the match stands when the input ends there, or when no row comes that must not.
             least = least.min(time(attempt.at));
-            for thread in attempt.threads.iter().filter(|t| self.automaton.states[t.state as usize].ends_unaided) {
-                least = least.min(time(self.last_row(thread.link, attempt.at)));
+            if self.automaton.unaided {
+                for thread in attempt.threads.iter().filter(|t| self.automaton.states[t.state as usize].ends_unaided) {
+                    least = least.min(time(self.last_row(thread.link, attempt.at)));
+                }
             }
             let at = match attempt.found {
                 _ if all_rows => attempt.start_ms,
