@@ -51,7 +51,7 @@ use build::{Built, build};
 use column::Cells;
 use live::Live;
 use masks::Masks;
-use run::{Horizon, Key, Machine};
+use run::{Holding, Horizon, Key};
 
 pub use spec::{MatchNavigation, MatchNavigationKind, MatchSymbol, PatternMatchSpec};
 
@@ -70,6 +70,8 @@ pub struct PatternMatch {
     timers: BinaryHeap<Reverse<(i64, u32)>>,
     /// What holds the watermark back, in the same form.
     holds: BinaryHeap<Reverse<(i64, u32)>>,
+    /// What all keys hold, as of when each was last settled.
+    holding: Holding,
     /// Slots that changed and have not been settled.
     touched: Vec<u32>,
     /// Slots that are left to be ended, last first.
@@ -115,6 +117,7 @@ impl PatternMatch {
             live: Live::new(),
             timers: BinaryHeap::new(),
             holds: BinaryHeap::new(),
+            holding: Holding::default(),
             touched: Vec::new(),
             ending: None,
             watermark: NO_WATERMARK,
@@ -263,10 +266,31 @@ impl PatternMatch {
         if self.holds.len() > bound {
             self.holds = Self::rebuilt(&self.keys, |k| k.hold);
         }
+        #[cfg(test)]
+        self.check_holding();
     }
 
-    /// Notes what a key now waits for, or forgets it if it waits for nothing.
+    /// What was counted is what a look at all keys finds.
+    #[cfg(test)]
+    fn check_holding(&self) {
+        let mut all = Holding::default();
+        for now in self.keys.iter().map(Key::holding) {
+            all = Holding { partial_matches: all.partial_matches + now.partial_matches, memory: all.memory + now.memory };
+        }
+        assert_eq!(self.holding, all, "a key changed and was not settled");
+    }
+
+    /// Notes what a key now waits for and holds, or forgets it if it waits for nothing.
     fn settle_key(&mut self, slot: u32) {
+        self.settle_waiting(slot);
+        let key = &mut self.keys[slot as usize];
+        let (now, before) = (key.holding(), key.holding);
+        self.holding.partial_matches = self.holding.partial_matches - before.partial_matches + now.partial_matches;
+        self.holding.memory = self.holding.memory - before.memory + now.memory;
+        key.holding = now;
+    }
+
+    fn settle_waiting(&mut self, slot: u32) {
         let key = &mut self.keys[slot as usize];
         key.listed = false;
         let quiet = key.is_quiet();
@@ -284,6 +308,7 @@ impl PatternMatch {
                 let mut fresh = Key::new();
                 std::mem::swap(&mut fresh.rows.places, &mut key.rows.places);
                 std::mem::swap(&mut fresh.attempts, &mut key.attempts);
+                fresh.holding = key.holding;
                 *key = fresh;
                 self.table.remove(slot);
             }
@@ -424,6 +449,8 @@ impl Operator for PatternMatch {
             _ => self.run_timers(watermark)?,
         };
         self.built.emitter.finish()?.into_iter().for_each(|b| out.emit(b));
+        #[cfg(test)]
+        self.check_holding();
         if !done {
             return Ok(Progress::More);
         }
@@ -447,9 +474,10 @@ impl Operator for PatternMatch {
 
     fn stats(&self) -> OperatorStats {
         let machine = &self.built.machine;
-        let partial: usize = self.keys.iter().map(Machine::partial_matches).sum();
+        // Asked for many times a second: not a look at each of what may be millions of keys.
+        let Holding { partial_matches: partial, memory } = self.holding;
         let heaps = (self.timers.capacity() + self.holds.capacity()) * size_of::<Reverse<(i64, u32)>>();
-        let keys: usize = self.keys.iter().map(Key::memory).sum();
+        let keys = self.keys.len() * size_of::<Key>() + memory;
         OperatorStats {
             entries: (self.held.rows() + machine.rows.len() + partial) as u64,
             memory: (self.held.memory()

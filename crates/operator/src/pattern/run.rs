@@ -88,6 +88,16 @@ pub(super) struct Key {
     pub listed: bool,
     /// Counted among the live ones.
     pub counted: bool,
+    /// What is held for it, as the operator has counted it.
+    pub holding: Holding,
+}
+
+/// What is held for a partition, or for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub partial_matches: usize,
+    /// Bytes, without the [`Key`] itself.
+    pub memory: usize,
 }
 
 /// What is known of rows that have not come.
@@ -170,15 +180,19 @@ impl Key {
             hold: i64::MAX,
             listed: false,
             counted: false,
+            holding: Holding::default(),
         }
     }
 
-    /// Bytes of memory.
-    pub fn memory(&self) -> usize {
-        let threads: usize = self.attempts.iter().map(|a| a.threads.capacity() * size_of::<Thread>()).sum();
-        let groups = self.groups.as_ref().map_or(0, |g| g.memory());
-        let numbers = self.leads.len() * 8 + self.rows.places.capacity() * 4;
-        size_of::<Key>() + numbers + self.attempts.capacity() * size_of::<Attempt>() + threads + groups
+    /// What is held for it now.
+    pub fn holding(&self) -> Holding {
+        let (mut partial_matches, mut memory) = self.groups.as_ref().map_or((0, 0), |g| (g.partial_matches(), g.memory()));
+        for attempt in &self.attempts {
+            partial_matches += attempt.threads.len();
+            memory += attempt.threads.capacity() * size_of::<Thread>();
+        }
+        memory += self.leads.len() * 8 + self.rows.places.capacity() * 4 + self.attempts.capacity() * size_of::<Attempt>();
+        Holding { partial_matches, memory }
     }
 
     /// Whether nothing is held but what must be kept for good.
@@ -774,11 +788,5 @@ impl Machine {
             least = least.min(at);
         }
         key.groups.as_ref().map_or(least, |groups| least.min(self.groups_hold_back(groups, &time, all_rows)))
-    }
-
-    /// Partial matches of `key`.
-    pub fn partial_matches(key: &Key) -> usize {
-        let together = key.groups.as_ref().map_or(0, |g| g.partial_matches());
-        key.attempts.iter().map(|a| a.threads.len()).sum::<usize>() + together
     }
 }
