@@ -74,7 +74,7 @@ impl Planner<'_> {
         }
         let options = SortOptions { descending: !order.asc, nulls_first: order.nulls_first };
         let best = Best { column: *column, options };
-        let key = (format!("{}\nthe best by {best:?}", below.display_indent_schema()), wanted);
+        let key = (format!("{}\nthe best by {best:?}", self.text(below)), wanted);
         let mut rel = match self.planned.get(&key) {
             Some(rel) => rel.clone(),
             None => {

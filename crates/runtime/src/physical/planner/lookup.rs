@@ -75,9 +75,9 @@ impl Planner<'_> {
     /// The name of the join's state. How it asks is not part of it: a checkpoint holds rows that wait, which are
     /// asked for again in the way that is then set.
     fn lookup_id(&self, node: &LookupJoinNode) -> String {
-        let input = node.input.display_indent_schema().to_string();
+        let (table, input) = (self.state_name(&node.table), self.text(&node.input));
         let keys: Vec<String> = node.keys.iter().map(|(key, column)| format!("{column} = {key}")).collect();
-        let text = format!("{}\n{}\n{:?}\n{}\n{input}", node.table.name, keys.join(", "), node.residual, node.left);
+        let text = format!("{table}\n{}\n{:?}\n{}\n{input}", keys.join(", "), node.residual, node.left);
         let mut id = format!("lookupjoin:{:016x}", hash::bytes(text.as_bytes()));
         // Joins that differ in how they ask alone.
         while self.graph.nodes.iter().any(|n| n.id == id) {

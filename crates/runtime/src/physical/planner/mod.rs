@@ -1,6 +1,6 @@
 //! From logical plans to the graph.
 //!
-//! All inserts of a job are planned into one graph: a table is read once whoever reads it, and parts
+//! All inserts of a job are planned into one graph: a table is read once (with the same options) whoever reads it, and parts
 //! that are the same are there once. Here are the planner itself and the steps that every query has;
 //! a file below plans what its name says.
 
@@ -15,13 +15,14 @@ mod process;
 mod rank;
 mod sink;
 mod source;
+mod tables;
 mod temporal;
 mod time_join;
 mod unnest;
 mod values;
 mod window;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -43,6 +44,7 @@ use super::{Edge, Factory, Graph, Node, NodeKind, Ship, SourceWatermark, Strateg
 use crate::JobError;
 use crate::settings::{BlockSize, Settings};
 use source::{position, table_read};
+use tables::Tables;
 use values::one_row;
 
 /// A planned part: a node and what is known of its rows.
@@ -100,9 +102,9 @@ impl Wanted {
 pub struct Planner<'a> {
     settings: &'a Settings,
     graph: Graph,
-    /// Columns of each table that anyone reads.
-    needed: HashMap<String, BTreeSet<usize>>,
-    sources: HashMap<String, Rel>,
+    tables_read: Tables,
+    /// What reads a table, by its number in `tables_read`.
+    sources: HashMap<usize, Rel>,
     planned: HashMap<(String, Wanted), Rel>,
     sinks: HashMap<String, usize>,
     /// `OVER` operators by rows, keys and order, which queries share.
@@ -118,7 +120,7 @@ impl<'a> Planner<'a> {
         Planner {
             settings,
             graph: Graph::default(),
-            needed: HashMap::new(),
+            tables_read: Tables::default(),
             sources: HashMap::new(),
             planned: HashMap::new(),
             sinks: HashMap::new(),
@@ -154,7 +156,7 @@ impl<'a> Planner<'a> {
     fn collect_needed(&mut self, plan: &LogicalPlan) -> Result<(), JobError> {
         if let Some((table, columns)) = table_read(plan) {
             let positions = columns.iter().map(|name| position(&table, name)).collect::<Result<Vec<_>, _>>()?;
-            self.needed.entry(table.name.clone()).or_default().extend(positions);
+            self.tables_read.note(&table, positions);
             return Ok(());
         }
         if !matches!(
@@ -166,6 +168,11 @@ impl<'a> Planner<'a> {
                 | LogicalPlan::TableScan(_)
         ) {
             self.stateless = false;
+        }
+        if let LogicalPlan::Extension(extension) = plan
+            && let Some(join) = extension.node.as_any().downcast_ref::<LookupJoinNode>()
+        {
+            self.tables_read.note(&join.table, []);
         }
         plan.inputs().into_iter().try_for_each(|input| self.collect_needed(input))
     }
@@ -291,7 +298,7 @@ impl<'a> Planner<'a> {
     }
 
     fn rel(&mut self, plan: &LogicalPlan, wanted: Wanted) -> Result<Rel, JobError> {
-        let key = (plan.display_indent_schema().to_string(), wanted);
+        let key = (self.text(plan), wanted);
         if let Some(rel) = self.planned.get(&key) {
             return Ok(rel.clone());
         }

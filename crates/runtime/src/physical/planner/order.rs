@@ -80,7 +80,7 @@ impl Planner<'_> {
         if let Some(fetch) = sort.fetch {
             let factory: Factory = Arc::new(move || Ok(Box::new(Limit::new(0, Some(fetch as u64))) as Box<dyn Operator>));
             let schema = self.schema(rel.node);
-            let id = format!("sort:{:016x}", hash::bytes(sort.input.display_indent_schema().to_string().as_bytes()));
+            let id = format!("sort:{:016x}", hash::bytes(self.text(&sort.input).as_bytes()));
             self.graph.nodes[rel.node].id = id;
             rel.node = self.operator("Limit", String::new(), &rel, Ship::Forward, schema, factory)?;
         }
@@ -91,7 +91,7 @@ impl Planner<'_> {
     fn top_sorted(&mut self, sort: &LogicalSort, input: &Rel, skip: usize, fetch: usize, wanted: Wanted) -> Result<Rel, JobError> {
         let (order, order_types) = bind_order(&sort.expr, sort.input.schema())?;
         let by: Vec<String> = sort.expr.iter().map(ToString::to_string).collect();
-        let text = format!("{} {}", by.join(", "), sort.input.display_indent_schema());
+        let text = format!("{} {}", by.join(", "), self.text(&sort.input));
         self.top_of_all(order, order_types, &text, input, (skip, fetch), wanted)
     }
 
@@ -105,7 +105,7 @@ impl Planner<'_> {
             ));
         };
         let column: Expr = Arc::new(BoundColumn::new(first.name(), 0));
-        let text = limit.input.display_indent_schema().to_string();
+        let text = self.text(&limit.input);
         let order = vec![(column, SortOptions { descending: false, nulls_first: true })];
         self.top_of_all(order, vec![first.data_type().clone()], &text, input, (skip, fetch), wanted)
     }

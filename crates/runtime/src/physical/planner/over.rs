@@ -113,7 +113,7 @@ impl Planner<'_> {
             check_ties(&order, stage.iter().map(|i| &calls[*i]), &functions[stage[0]])?;
             let single = order.keys.is_empty();
             let before = self.schema(rel.node);
-            let identity = format!("{number} {}\n", plan.display_indent_schema());
+            let identity = format!("{number} {}\n", self.text(plan));
             let (node, columns): (usize, Vec<usize>) = if is_lead(stage[0]) {
                 let node = self.lead(&rel, order, stage.iter().map(|i| &calls[*i].1), &identity)?;
                 (node, (before.fields().len()..before.fields().len() + stage.len()).collect())

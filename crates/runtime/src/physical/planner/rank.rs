@@ -98,7 +98,7 @@ impl Planner<'_> {
         if above.chain(beside).any(|(e, schema)| e.column_refs().iter().any(|c| schema.index_of_column(c).is_ok_and(|i| i == rank))) {
             return Ok(None);
         }
-        let key = (format!("{}\nwithout its rank", plan.display_indent_schema()), wanted);
+        let key = (format!("{}\nwithout its rank", self.text(plan)), wanted);
         if let Some(rel) = self.planned.get(&key) {
             return Ok(Some(rel.clone()));
         }
@@ -140,7 +140,7 @@ impl Planner<'_> {
         };
         let (order, order_types) = bind_order(&params.order_by, below.schema())?;
         let keys = bind_all(&params.partition_by, below.schema())?;
-        let text = format!("{rank_column} {}", plan.display_indent_schema());
+        let text = format!("{rank_column} {}", self.text(plan));
         let mut top = Top {
             id: format!("{:016x}", hash::bytes(text.as_bytes())),
             key_types: types(&keys, below.schema())?,

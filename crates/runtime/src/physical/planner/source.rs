@@ -22,12 +22,13 @@ use crate::{JobError, connector};
 
 impl Planner<'_> {
     pub(super) fn source(&mut self, table: &Arc<Table>) -> Result<Rel, JobError> {
-        if let Some(rel) = self.sources.get(&table.name) {
+        let number = self.tables_read.note(table, []);
+        if let Some(rel) = self.sources.get(&number) {
             return Ok(rel.clone());
         }
         let (source, options) = connector::source(table)?;
         let changelog = source.changelog();
-        let mut columns = self.needed.get(&table.name).cloned().unwrap_or_default();
+        let mut columns = self.tables_read.columns(number).clone();
         if changelog == Changelog::Upsert {
             if table.primary_key.is_empty() {
                 return Err(JobError::usage(format!(
@@ -119,8 +120,9 @@ impl Planner<'_> {
             dead_letter: None,
             readers: Default::default(),
         };
+        let state_name = self.state_name(table);
         let node = self.add(Node {
-            id: format!("source:{}", table.name),
+            id: self.unused(format!("source:{state_name}")),
             name: format!("Source {}", table.name),
             kind: NodeKind::Source(Box::new(spec)),
             inputs: Vec::new(),
@@ -128,28 +130,28 @@ impl Planner<'_> {
             single: false,
         });
         if let Some(name) = dead_letter {
-            self.dead_letter(node, table, &name)?;
+            self.dead_letter(node, table, &state_name, &name)?;
         }
         let mut rel = Rel { node, time, updating: changelog != Changelog::Append, single: false, window: None };
         if changelog == Changelog::Upsert {
-            rel.node = self.normalized(table, &rel, declared)?;
+            rel.node = self.normalized(table, &state_name, &rel, declared)?;
         }
-        self.sources.insert(table.name.clone(), rel.clone());
+        self.sources.insert(number, rel.clone());
         Ok(rel)
     }
 
     /// Plans what makes a full changelog of upserts: of each key the shard that owns it knows the newest row.
-    fn normalized(&mut self, table: &Table, input: &Rel, declared: SchemaRef) -> Result<usize, JobError> {
+    fn normalized(&mut self, table: &Table, state_name: &str, input: &Rel, declared: SchemaRef) -> Result<usize, JobError> {
         let read = self.schema(input.node);
         let keys = table.primary_key.iter().map(|key| read.index_of(key).map_err(JobError::failed)).collect::<Result<Vec<_>, _>>()?;
         let ship = Ship::Hash(keys.iter().map(|key| Arc::new(BoundColumn::new(read.field(*key).name(), *key)) as Expr).collect());
         let out = declared.clone();
         let factory: Factory = Arc::new(move || Ok(Box::new(Normalize::new(keys.clone(), &read, declared.clone())?) as Box<dyn Operator>));
-        self.operator("Normalize", format!("normalize:{}", table.name), input, ship, out, factory)
+        self.operator("Normalize", format!("normalize:{state_name}"), input, ship, out, factory)
     }
 
     /// Plans the sink of records that cannot be read.
-    pub(super) fn dead_letter(&mut self, source: usize, of: &Table, name: &str) -> Result<(), JobError> {
+    fn dead_letter(&mut self, source: usize, of: &Table, state_name: &str, name: &str) -> Result<(), JobError> {
         let table = (self.tables)(name)
             .ok_or_else(|| JobError::usage(format!("table '{}': its dead-letter table '{name}' is not declared", of.name)))?;
         let schema = table.sink_schema();
@@ -168,7 +170,8 @@ impl Planner<'_> {
         }
         let (sink, options) = connector::sink(&table)?;
         let rel = Rel { node: source, time: Vec::new(), updating: false, single: false, window: None };
-        let sink = self.sink_node(&table, sink, connector::rows_at_once(&options), &rel, format!("sink:{name}!{}", of.name));
+        let id = self.unused(format!("sink:{name}!{state_name}"));
+        let sink = self.sink_node(&table, sink, connector::rows_at_once(&options), &rel, id);
         // Bad records do not flow with the rows: the source hands them to this node directly.
         self.graph.nodes[sink].inputs[0].ship = Ship::BadRecords;
         if let NodeKind::Source(spec) = &mut self.graph.nodes[source].kind {

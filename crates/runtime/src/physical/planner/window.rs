@@ -111,7 +111,7 @@ impl Planner<'_> {
             ));
         }
         let name = if matches!(kind, WindowKind::Session { .. }) { "SessionAggregate" } else { "WindowAggregate" };
-        let id = format!("window:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
+        let id = format!("window:{:016x}", hash::bytes(self.text(plan).as_bytes()));
         let node = self.operator(name, id, &input, ship, emitted.clone(), factory)?;
         let windows = Rel { node, time: Vec::new(), updating: false, single, window: None };
         let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
@@ -169,7 +169,7 @@ impl Planner<'_> {
                 WindowSpec { time, keys: keys.clone(), key_types: key_types.clone(), calls: calls.clone(), schema: spec_schema.clone() };
             Ok(Box::new(SliceAggregate::attached(spec, kind)) as Box<dyn Operator>)
         });
-        let id = format!("window:{:016x}", hash::bytes(plan.display_indent_schema().to_string().as_bytes()));
+        let id = format!("window:{:016x}", hash::bytes(self.text(plan).as_bytes()));
         let node = self.operator("WindowAggregate", id, input, ship, emitted.clone(), factory)?;
         let windows = Rel { node, time: Vec::new(), updating: false, single, window: None };
         let expressions = picks.iter().map(|i| Arc::new(BoundColumn::new(emitted.field(*i).name(), *i)) as Expr).collect();
