@@ -5,6 +5,7 @@
 //! are updated. The same plans, functions and types as in a stream; results are the final ones.
 
 mod fold;
+mod group_keys;
 mod lower;
 mod pattern;
 mod process;
@@ -29,6 +30,7 @@ use tidemill_connect::filesystem::cache::bytes_read;
 use tidemill_connect::{ConnectError, Sink, SinkContext};
 use tidemill_sql::{InsertPlan, SqlError};
 
+use self::group_keys::FewerGroupKeys;
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;
@@ -61,6 +63,9 @@ impl BatchRunner {
         // That rule sums in two steps and rounds between them; our sums are exact to the last digit.
         let mut rules = datafusion::optimizer::Optimizer::new().rules;
         rules.retain(|r| r.name() != "single_distinct_aggregation_to_group_by");
+        for rule in rules.iter_mut().filter(|r| r.name() == "eliminate_group_by_constant") {
+            *rule = Arc::new(FewerGroupKeys::default());
+        }
         // That rule takes a condition on one of two columns of the same name for one on the other, below a projection
         // that has both. What it could move further than the logical rules did is what tables can check themselves,
         // and ours check nothing.
