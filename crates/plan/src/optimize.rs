@@ -6,6 +6,8 @@
 pub mod set_operation;
 mod subquery;
 
+pub use subquery::NotIn;
+
 use std::sync::Arc;
 
 use datafusion_common::Result;

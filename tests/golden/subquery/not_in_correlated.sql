@@ -1,6 +1,5 @@
 -- NOT IN with a condition on the outer row.
 -- The expectation was computed by DuckDB.
--- batch: no
 CREATE TABLE orders (id BIGINT, customer STRING, product STRING, price DOUBLE, qty BIGINT, at_ STRING)
 WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders.csv', 'format' = 'csv', 'csv.null-literal' = 'NULL');
 

@@ -140,9 +140,9 @@ pub(super) fn check_gone(plan: &LogicalPlan) -> Result<()> {
 
 /// `x NOT IN (SELECT y …)` where either may be NULL: an anti join that knows of NULLs is left only
 /// where `x = y` is its whole condition. Otherwise the condition says it: a row is kept from passing by a
-/// partner for which `x = y` is not false.
+/// partner for which `x = y` is not false. It must come right behind the rule that makes such joins.
 #[derive(Debug)]
-pub(super) struct NotIn;
+pub struct NotIn;
 
 impl OptimizerRule for NotIn {
     fn name(&self) -> &str {

@@ -28,6 +28,7 @@ use futures::StreamExt;
 use tidemill_block::{Block, clock};
 use tidemill_connect::filesystem::cache::bytes_read;
 use tidemill_connect::{ConnectError, Sink, SinkContext};
+use tidemill_plan::optimize::NotIn;
 use tidemill_sql::{InsertPlan, SqlError};
 
 use self::group_keys::FewerGroupKeys;
@@ -66,6 +67,9 @@ impl BatchRunner {
         for rule in rules.iter_mut().filter(|r| r.name() == "eliminate_group_by_constant") {
             *rule = Arc::new(FewerGroupKeys::default());
         }
+        // The executor's anti join that knows of NULLs takes one equality, and forgets NULLs where there are other conditions.
+        let made = rules.iter().position(|r| r.name() == "decorrelate_predicate_subquery").expect("DataFusion has this rule");
+        rules.insert(made + 1, Arc::new(NotIn));
         // That rule takes a condition on one of two columns of the same name for one on the other, below a projection
         // that has both. What it could move further than the logical rules did is what tables can check themselves,
         // and ours check nothing.
