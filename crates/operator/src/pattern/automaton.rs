@@ -570,6 +570,12 @@ impl Automaton {
         self.states[state as usize].begins
     }
 
+    /// Whether a partial match in `state` passes over a row that it does not take, and that does not end it.
+    #[inline]
+    pub fn passes(&self, state: &State) -> bool {
+        !state.begins && (self.relaxed || state.wait.is_some())
+    }
+
     /// Whether `^` or `$` stands in the pattern.
     pub fn is_anchored(&self) -> bool {
         self.start != self.start_first || self.states.iter().any(|s| s.accepts_at_end)

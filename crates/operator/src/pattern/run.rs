@@ -445,7 +445,10 @@ impl Machine {
         number: u32,
         place: u32,
     ) -> Result<Vec<Thread>, OperatorError> {
-        if self.stand_still(&threads, place) {
+        if let Some(stay) = self.unconcerned(&threads, place) {
+            if !stay {
+                self.clear(&mut threads);
+            }
             return Ok(threads);
         }
         let mut after = self.spare.pop().unwrap_or_default();
@@ -478,7 +481,7 @@ impl Machine {
                 }
             }
             let state = &self.automaton.states[thread.state as usize];
-            let passes = !fits && !state.begins && (self.automaton.relaxed || state.wait.is_some());
+            let passes = !fits && self.automaton.passes(state);
             if passes && state.shares {
                 kin.waiting.push(*thread);
             } else if passes && !self.came_before(*thread) {
@@ -495,19 +498,22 @@ impl Machine {
         Ok(after)
     }
 
-    /// Whether a row leaves threads as they are: it is nothing that one of them takes or that ends it, and all of them may pass
-    /// it over. No two of them have the same future, since the step that led to them has seen to that.
+    /// What becomes of threads when a row is nothing that one of them takes, or that ends it: true if all of them pass it over
+    /// and stay as they are, false if none does. No two that stay have the same future: the step that led to them has seen to it.
     #[inline]
-    fn stand_still(&self, threads: &[Thread], place: u32) -> bool {
-        if !self.automaton.relaxed && !self.automaton.timed {
-            return false;
-        }
+    fn unconcerned(&self, threads: &[Thread], place: u32) -> Option<bool> {
         let mask = self.rows.masks[place as usize];
-        threads.iter().all(|t| {
-            let state = &self.automaton.states[t.state as usize];
-            let passes = !state.begins && (self.automaton.relaxed || state.wait.is_some());
-            passes && mask & (state.wanted | state.kills) == 0
-        })
+        let (mut all, mut some) = (true, false);
+        for thread in threads {
+            let state = &self.automaton.states[thread.state as usize];
+            if mask & (state.wanted | state.kills) != 0 {
+                return None;
+            }
+            let passes = self.automaton.passes(state);
+            all &= passes;
+            some |= passes;
+        }
+        (all == some).then_some(all)
     }
 
     /// Whether a thread that waits for a row is in a state in which a preferred thread of this step has the same future.
