@@ -41,6 +41,8 @@ pub(super) struct Automaton {
     pub leads: Vec<Lead>,
     /// Some state waits for time.
     pub timed: bool,
+    /// For how long at least, ms; `i64::MAX` if none does.
+    pub wait_ms_min: i64,
     /// Of some places the pieces go on together: what happens to one first ends the others.
     pub joint: bool,
     /// In some state the match may end without another row ([`State::ends_unaided`]).
@@ -468,7 +470,8 @@ impl Automaton {
         }
         let (start, start_first) = (first[0], first[usize::from(anchored)]);
         let relaxed = contiguity == Contiguity::Relaxed;
-        let mut automaton = Automaton { states, start, start_first, relaxed, leads, timed: false, joint: false, unaided: false };
+        let mut automaton =
+            Automaton { states, start, start_first, relaxed, leads, timed: false, wait_ms_min: i64::MAX, joint: false, unaided: false };
         automaton.prune();
         automaton.summarize();
         if automaton.waits_for_ever() {
@@ -519,6 +522,7 @@ impl Automaton {
             lead.behind = behind.fold(0, |bits, state| bits | state.wanted);
         }
         self.timed = self.states.iter().any(|s| s.wait.is_some());
+        self.wait_ms_min = self.states.iter().filter_map(|s| s.wait).map(|w| w.for_ms).min().unwrap_or(i64::MAX);
         for (number, state) in self.states.iter_mut().enumerate() {
             state.shares = self.relaxed && !state.begins && (state.place != number as u32 || state.then.is_some());
             self.joint |= state.shares;

@@ -762,12 +762,18 @@ impl Machine {
             (Some(within), Some((_, start_ms))) => start_ms.saturating_add(within),
             _ => NEVER,
         };
-        let least = if over > after { over } else { NEVER };
+        let mut least = if over > after { over } else { NEVER };
         if !self.automaton.timed {
             return least;
         }
-        let due = key.attempts.iter().flat_map(|a| &a.threads).map(|t| t.due).filter(|due| *due > after);
-        due.fold(least, i64::min)
+        for attempt in &key.attempts {
+            // They are in order of time, and nothing is due sooner behind an attempt's first row than the shortest wait says.
+            if least <= attempt.start_ms.saturating_add(self.automaton.wait_ms_min) {
+                break;
+            }
+            least = attempt.threads.iter().map(|t| t.due).filter(|due| *due > after).fold(least, i64::min);
+        }
+        least
     }
 
     /// The least event time of a row that `key` may still put out because of rows that are there;
@@ -777,6 +783,10 @@ impl Machine {
         // Rows that wait for the ones behind them.
         let mut least = if self.independent || key.attempts.is_empty() { time(key.next) } else { i64::MAX };
         for attempt in &key.attempts {
+            // They are in order of time, and none holds back what is before its first row.
+            if least <= attempt.start_ms {
+                break;
+            }
             // A row that waits for the next ones may be the match's last, and so may the row before if
             // the match stands when the input ends there, or when no row comes that must not.
             least = least.min(time(attempt.at));
