@@ -10,10 +10,12 @@
 //! The slot that stays was made earlier, so it has all that comes after.
 //!
 //! - [`client`]: the connection; [`message`]: messages; [`rows`]: rows of them; [`catalog`]: table, publication, slot
+//! - [`partitions`]: what happens to partitions and is not in the log
 
 mod catalog;
 mod client;
 mod message;
+mod partitions;
 mod rows;
 
 use std::future::Future;
@@ -31,6 +33,7 @@ use tokio::sync::mpsc;
 
 use self::catalog::{Slot, Table};
 use self::client::{Event, Link, Target};
+use self::partitions::{Known, Watch};
 use self::rows::TableRows;
 use super::types::{PostgresDialect, literal, quote_part};
 use super::{PORT, tls};
@@ -92,7 +95,7 @@ impl Settings {
 
     /// The log of what is followed; `committed` says before which place checkpoints hold everything.
     pub fn log(&self, followed: &Followed, committed: Arc<AtomicU64>) -> Box<dyn ChangeLog> {
-        Box::new(PostgresLog { settings: self.clone(), followed: followed.clone(), committed, table: None })
+        Box::new(PostgresLog { settings: self.clone(), followed: followed.clone(), committed, table: None, known: Known::default() })
     }
 
     /// The command that begins the stream. The name of a publication stands in a list of such, folded to small letters unless
@@ -123,6 +126,8 @@ struct PostgresLog {
     committed: Arc<AtomicU64>,
     /// As it was when it was last looked at.
     table: Option<Table>,
+    /// Its partitions, if it has some.
+    known: Known,
 }
 
 /// A replication connection with what drives it. The server has to hear from us also while we wait for the job: so it
@@ -219,6 +224,9 @@ impl ChangeLog for PostgresLog {
         // Types that do not go together are found now rather than with the first change.
         rows::readers(&self.followed, &table)?;
         catalog::publication(connection.as_mut(), &self.settings.publication, &table)?;
+        if table.partitioned {
+            partitions::tell(&self.followed.table, &self.known.look(connection.as_mut(), &table)?);
+        }
         self.table = Some(table);
         let slot = Slot::load(connection.as_mut(), &name)?;
         let server = self.session()?.server;
@@ -310,6 +318,8 @@ impl ChangeLog for PostgresLog {
 
     fn stream(&mut self, feed: &mut Feed) -> Result<(), DbError> {
         let Some(table) = self.table.clone() else { return Err(DbError::fatal("internal error: a table that was not looked at")) };
+        let watch = || Watch::begin(&self.settings.access, &table, &self.followed.table, &self.known);
+        let _watch = table.partitioned.then(watch).transpose()?;
         let mut rows = TableRows::new(&self.followed, table, self.settings.upsert)?;
         let Session { mut link, runtime, .. } = self.session()?;
         let sql = self.settings.start(feed.position().from);

@@ -3,13 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::server::{PASSWORD, Server};
 use crate::crash::Random;
 use crate::databases::copied::{Differences, count, counted, part, some, wait_for_copy};
 use crate::databases::wanted;
-use crate::harness::{Background, Scratch, finish, newest_checkpoint, text, tidemill, wait_for};
+use crate::harness::{Background, PATIENCE, Scratch, finish, newest_checkpoint, text, tidemill, wait_for};
 
 /// Rows that are there at the beginning.
 const ROWS: u64 = 20_000;
@@ -222,4 +223,43 @@ fn what_is_wrong_with_changes_is_said() {
     server.rows("TRUNCATE t");
     let (code, errors) = running.end();
     assert!(code == Some(1) && errors.contains("TRUNCATE"), "{code:?} {errors}");
+}
+
+/// The log has nothing of it; the job says so and goes on.
+#[test]
+fn a_partition_that_is_emptied_is_told_of() {
+    let Some(server) = Server::start("postgres-partitions") else { return };
+    let scratch = Scratch::new("postgres-partitions");
+    server.rows(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); \
+         CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (20); \
+         ALTER TABLE low REPLICA IDENTITY FULL; ALTER TABLE high REPLICA IDENTITY FULL; ALTER TABLE t REPLICA IDENTITY FULL; \
+         INSERT INTO t VALUES (1, 'a'), (11, 'b')",
+    );
+    let sql = format!(
+        "CREATE TABLE t (id INT, v STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({});\n\
+         CREATE TABLE out (id INT, v STRING) WITH ('connector' = 'print');\nINSERT INTO out SELECT * FROM t;\n",
+        followed(&server, "t", "s", "")
+    );
+    let mut running = Background::start(tidemill().args(["run", &scratch.write("job.sql", sql), "--quiet"]));
+    let lines = |from: Box<dyn std::io::Read + Send>| {
+        let (sender, lines) = channel();
+        std::thread::spawn(move || BufReader::new(from).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        lines
+    };
+    let rows = lines(Box::new(running.0.stdout.take().expect("piped")));
+    let notices = lines(Box::new(running.0.stderr.take().expect("piped")));
+    let next = |of: &Receiver<String>, what: &str| {
+        of.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{what}: {e}; {:?}", notices.try_iter().collect::<Vec<_>>()))
+    };
+    let mut read = [next(&rows, "a row"), next(&rows, "a row")];
+    read.sort();
+    assert!(read[0].ends_with("+I[1, a]") && read[1].ends_with("+I[11, b]"), "{read:?}");
+    let active = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 's' AND active";
+    wait_for("the stream to begin", || server.rows(active) == ["1"]);
+    server.rows("TRUNCATE low");
+    let told = std::iter::from_fn(|| Some(next(&notices, "a notice"))).find(|line| line.contains("partition"));
+    assert!(told.as_ref().is_some_and(|line| line.contains("low was emptied by TRUNCATE")), "{told:?}");
+    server.rows("INSERT INTO t VALUES (12, 'c')");
+    assert!(next(&rows, "a row").ends_with("+I[12, c]"));
 }
