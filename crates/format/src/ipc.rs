@@ -7,9 +7,11 @@
 //!
 //! Files, which strangers write, too, are read by [`ArrowReader`] (`read.rs`) and written by [`ArrowFileWriter`]
 //! (`write.rs`): `file.rs` has those with a footer, `stream.rs` those without, `held.rs` what columns they have,
-//! `layout.rs` where in a message the columns lie, `build.rs` makes arrays of them, `unpack.rs` decompresses.
+//! `layout.rs` where in a message the columns lie, `build.rs` makes arrays of them, `dictionary.rs` keeps dictionaries,
+//! `unpack.rs` decompresses.
 
 mod build;
+mod dictionary;
 mod file;
 mod held;
 mod layout;
@@ -471,6 +473,34 @@ mod tests {
             assert_eq!(batches[0].column(1).as_ref(), coded[0].column(1).as_ref());
             assert_eq!(read(written_with(options(), &[batch(), batch().slice(1, 2)])).unwrap()[0], batch(), "{codec:?}");
         }
+    }
+
+    /// What a dictionary takes is its own memory, and what continues it is put behind it.
+    #[test]
+    fn dictionaries_keep_no_message() {
+        use arrow::ipc::writer::DictionaryHandling;
+        let words = ["anna", "ben", "carla", "dora", "emil"];
+        let growing: Vec<_> =
+            (1..=words.len()).map(|n| with_dictionary(vec![Some(n as i8 - 1), None, Some(0)], words[..n].to_vec())).collect();
+        let options = IpcWriteOptions::default().with_dictionary_handling(DictionaryHandling::Delta);
+        let bytes = Buffer::from(written_with(options, &growing));
+        let (mut at, mut decoder, mut texts) = (0, None::<BatchDecoder>, Vec::new());
+        while let Framed::Message(frame) = frame(&bytes[at..]).unwrap() {
+            let header = &bytes[at + frame.before..][..frame.header];
+            at += frame.bytes();
+            match &mut decoder {
+                None => decoder = Some(BatchDecoder::new(header).unwrap()),
+                Some(decoder) => {
+                    let body = bytes.slice_with_length(at - frame.body, frame.body);
+                    if let Some(batch) = decoder.decode(header, &body).unwrap() {
+                        texts.push(batch.column(0).as_string::<i32>().iter().map(|s| s.map(String::from)).collect::<Vec<_>>());
+                    }
+                }
+            }
+            assert_eq!(bytes.strong_count(), 1, "something of a message is kept");
+        }
+        let expected: Vec<_> = words.iter().map(|word| vec![Some(word.to_string()), None, Some("anna".to_string())]).collect();
+        assert_eq!(texts, expected);
     }
 
     /// A few bytes may stand for many.

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use arrow::array::{Array, ArrayData, ArrayRef, make_array, new_empty_array};
 use arrow::buffer::Buffer;
-use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use arrow::ipc;
 
+use super::dictionary::Dictionary;
 use super::held::Held;
 use super::layout::{Layout, Node};
 use super::unpack::Unpacker;
@@ -26,7 +26,7 @@ pub(super) struct Columns {
     /// Whether nothing is checked but lengths.
     trusted: bool,
     /// The dictionaries that have come, of those that wanted columns use.
-    dictionaries: HashMap<i64, ArrayData>,
+    dictionaries: HashMap<i64, Dictionary>,
     unpacker: Unpacker,
 }
 
@@ -44,8 +44,17 @@ impl Columns {
 
     /// Bytes in memory of the dictionaries that have come.
     pub fn dictionary_bytes(&self) -> u64 {
-        let bytes = |values: &ArrayData| values.get_slice_memory_size().unwrap_or_else(|_| values.get_array_memory_size());
-        self.dictionaries.values().map(bytes).sum::<usize>() as u64
+        self.dictionaries.values().map(Dictionary::bytes).sum()
+    }
+
+    /// A dictionary, if it has come.
+    pub fn dictionary_of(&self, id: i64) -> Option<&Dictionary> {
+        self.dictionaries.get(&id)
+    }
+
+    /// Lets go of a dictionary that will be replaced.
+    pub fn forget(&mut self, id: i64) {
+        self.dictionaries.remove(&id);
     }
 
     /// Whether a wanted column has dictionaries.
@@ -106,14 +115,13 @@ impl Columns {
         let wrong = |why: String| malformed(format!("dictionary {id}: {why}"));
         let data_type = held.values(id).ok_or_else(|| wrong("no column has it".to_string()))?;
         let mut build = Build { layout, nodes: layout.nodes.iter(), buffers: buffers.into_iter(), counts: layout.counts.iter(), unpacker };
-        let mut values = build.array(data_type, &mut [].iter(), &HashMap::new(), *trusted).map_err(wrong)?;
-        if delta {
-            let before = dictionaries.get(&id).ok_or_else(|| wrong("what it continues has not come".to_string()))?;
-            let both = concat(&[make_array(before.clone()).as_ref(), make_array(values).as_ref()]);
-            values = both.map_err(|e| wrong(reason(&e.to_string()).to_string()))?.to_data();
+        let values = make_array(build.array(data_type, &mut [].iter(), &mut HashMap::new(), *trusted).map_err(wrong)?);
+        if !delta {
+            dictionaries.insert(id, Dictionary::new(values));
+            return Ok(());
         }
-        dictionaries.insert(id, values);
-        Ok(())
+        let before = dictionaries.get_mut(&id).ok_or_else(|| wrong("what it continues has not come".to_string()))?;
+        before.extend(values).map_err(|e| wrong(reason(&e.to_string()).to_string()))
     }
 }
 
@@ -131,7 +139,7 @@ impl Build<'_> {
         &mut self,
         data_type: &DataType,
         ids: &mut std::slice::Iter<'_, i64>,
-        dictionaries: &HashMap<i64, ArrayData>,
+        dictionaries: &mut HashMap<i64, Dictionary>,
         trusted: bool,
     ) -> Result<ArrayData, String> {
         let Node { length, nulls } = *self.nodes.next().ok_or("a column is missing")?;
@@ -182,8 +190,8 @@ impl Build<'_> {
                 let width = key.primitive_width().ok_or("its dictionary's indices are no numbers")?;
                 let indices = self.exactly(length.saturating_mul(width))?;
                 let id = ids.next().ok_or("its dictionary has no id")?;
-                let values = match dictionaries.get(id) {
-                    Some(values) => values.clone(),
+                let values = match dictionaries.get_mut(id) {
+                    Some(dictionary) => dictionary.whole().map_err(|e| reason(&e.to_string()).to_string())?.to_data(),
                     // Where all values are NULL a writer may leave the dictionary out.
                     None if nulls == length => new_empty_array(value).to_data(),
                     None => return Err(format!("its dictionary ({id}) has not come before its values")),

@@ -1,18 +1,21 @@
 //! Batches of peers whose columns have dictionaries or whose bodies are compressed, made plain. A few bytes may stand for
 //! many, so what becomes of them is bounded before memory is taken for it.
+//!
+//! Dictionaries are copied out of the bodies in which they come, so that a small one keeps no large message, and are kept as
+//! they are from batch to batch. In the columns that are built indices stand in their place.
 
 use std::fmt;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::buffer::Buffer;
-use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::ipc;
 
 use super::build::Columns;
+use super::dictionary::Dictionary;
 use super::held::Held;
 use super::layout::Layout;
-use super::{malformed, reason};
+use super::malformed;
 use crate::FormatError;
 
 /// What a batch, or all dictionaries together, may become unless more is borne, bytes.
@@ -20,7 +23,10 @@ pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// The columns of one peer as they travel.
 pub(super) struct Packed {
+    /// With indices in place of dictionaries.
     columns: Columns,
+    /// With values in place of dictionaries.
+    plain: SchemaRef,
     bytes_max: u64,
 }
 
@@ -31,10 +37,12 @@ impl fmt::Debug for Packed {
 }
 
 impl Packed {
-    /// Of what a schema says.
-    pub fn new(held: Held) -> Self {
+    /// Of what a schema says, which has dictionaries of whole columns alone.
+    pub fn new(mut held: Held) -> Self {
         let wanted = vec![true; held.schema.fields().len()];
-        let mut packed = Packed { columns: Columns::new(held, wanted, false), bytes_max: 0 };
+        let plain = with_types(&held.schema, |_, value| value);
+        held.schema = with_types(&held.schema, |key, _| key);
+        let mut packed = Packed { columns: Columns::new(held, wanted, false), plain, bytes_max: 0 };
         packed.limit(BYTES_MAX);
         packed
     }
@@ -52,15 +60,7 @@ impl Packed {
 
     /// The columns as they come out: values in place of dictionaries.
     pub fn plain_schema(&self) -> SchemaRef {
-        let held = &self.columns.held.schema;
-        if !self.has_dictionaries() {
-            return held.clone();
-        }
-        let plain = |field: &FieldRef| match field.data_type() {
-            DataType::Dictionary(_, value) => Field::new(field.name(), value.as_ref().clone(), field.is_nullable()).into(),
-            _ => field.clone(),
-        };
-        Schema::new_with_metadata(held.fields().iter().map(plain).collect::<Vec<_>>(), held.metadata().clone()).into()
+        self.plain.clone()
     }
 
     /// The columns of a batch, and its rows.
@@ -69,12 +69,26 @@ impl Packed {
     /// What is wrong with it, or that too much would become of it.
     pub fn batch(&mut self, batch: &ipc::RecordBatch<'_>, body: &Buffer) -> Result<(Vec<ArrayRef>, usize), FormatError> {
         let layout = self.columns.layout(batch, body.len() as u64)?;
-        let columns = self.columns.build(&layout, buffers(body, &layout))?;
+        let buffers = layout.buffers.iter().map(|part| body.slice_with_length(part.start as usize, (part.end - part.start) as usize));
+        let mut columns = self.columns.build(&layout, buffers.collect())?;
         let mut left = self.bytes_max;
-        let names = self.columns.held.schema.fields().iter().map(|field| field.name());
-        let wrong = |name: &str, why| malformed(format!("column '{name}': {why}"));
-        let values = columns.into_iter().zip(names).map(|(column, name)| plain(column, &mut left).map_err(|why| wrong(name, why)));
-        Ok((values.collect::<Result<_, _>>()?, layout.rows))
+        for (at, (column, field)) in columns.iter_mut().zip(self.plain.fields()).enumerate() {
+            if let [id] = self.columns.held.ids(at) {
+                let values = self.values(*id, column, field.data_type(), &mut left);
+                *column = values.map_err(|why| malformed(format!("column '{}': {why}", field.name())))?;
+            }
+        }
+        Ok((columns, layout.rows))
+    }
+
+    /// The values of a dictionary to which `keys` point; `left` bytes are borne, and fewer behind it.
+    fn values(&self, id: i64, keys: &ArrayRef, data_type: &DataType, left: &mut u64) -> Result<ArrayRef, String> {
+        match self.columns.dictionary_of(id) {
+            Some(dictionary) => dictionary.plain(keys.as_ref(), left),
+            // Where all values are NULL a writer may leave the dictionary out.
+            None if keys.null_count() == keys.len() => Dictionary::new(new_empty_array(data_type)).plain(keys.as_ref(), left),
+            None => Err(format!("its dictionary ({id}) has not come before its values")),
+        }
     }
 
     /// Takes a dictionary.
@@ -84,58 +98,43 @@ impl Packed {
     pub fn dictionary(&mut self, dictionary: &ipc::DictionaryBatch<'_>, body: &Buffer) -> Result<(), FormatError> {
         // All columns are wanted, so there is a layout.
         let Some(layout) = self.columns.dictionary_layout(dictionary, body.len() as u64)? else { return Ok(()) };
-        let buffers = buffers(body, &layout);
-        self.columns.dictionary(dictionary.id(), dictionary.isDelta(), &layout, buffers)?;
-        let bytes = self.columns.dictionary_bytes();
-        if bytes > self.bytes_max {
-            return Err(malformed(format!("its dictionaries take {bytes} bytes, more than the {} that are borne", self.bytes_max)));
+        let (id, delta) = (dictionary.id(), dictionary.isDelta());
+        if !delta {
+            self.columns.forget(id);
         }
-        Ok(())
+        // Parts may overlap, so together they may be longer than the body.
+        let parts = layout.buffers.iter().fold(0u64, |sum, part| sum.saturating_add(part.end - part.start));
+        self.bear(self.columns.dictionary_bytes().saturating_add(parts))?;
+        let buffers = copied(body, &layout);
+        self.columns.dictionary(id, delta, &layout, buffers)?;
+        self.bear(self.columns.dictionary_bytes())
+    }
+
+    /// Whether so many bytes of dictionaries are borne.
+    fn bear(&self, bytes: u64) -> Result<(), FormatError> {
+        if bytes <= self.bytes_max {
+            return Ok(());
+        }
+        Err(malformed(format!(
+            "its dictionaries take {bytes} bytes, and all of a connection may take no more than one message, which is {}; send the values \
+             in place of dictionaries, or begin anew",
+            self.bytes_max
+        )))
     }
 }
 
-/// The parts of a body that a layout lists.
-fn buffers(body: &Buffer, layout: &Layout) -> Vec<Buffer> {
-    layout.buffers.iter().map(|part| body.slice_with_length(part.start as usize, (part.end - part.start) as usize)).collect()
-}
-
-/// A column with values in place of a dictionary; `left` bytes are borne, and fewer behind it.
-fn plain(column: ArrayRef, left: &mut u64) -> Result<ArrayRef, String> {
-    let DataType::Dictionary(..) = column.data_type() else { return Ok(column) };
-    let bytes = expanded(&column)?;
-    *left = left.checked_sub(bytes).ok_or_else(|| {
-        format!("its values would take {bytes} bytes without the dictionary, more than is borne; send fewer rows at once")
-    })?;
-    let dictionary = column.as_any_dictionary();
-    take(dictionary.values().as_ref(), dictionary.keys(), None).map_err(|e| reason(&e.to_string()).to_string())
-}
-
-/// The bytes of a column's values, about, if each row had its own.
-fn expanded(column: &ArrayRef) -> Result<u64, String> {
-    let dictionary = column.as_any_dictionary();
-    let (values, rows) = (dictionary.values(), column.len() as u64);
-    if values.is_empty() {
-        // Then all of them are NULL.
-        return Ok(rows * 8);
-    }
-    let offsets = |offsets: &[i32]| -> Vec<u64> { offsets.windows(2).map(|w| (w[1] - w[0]) as u64).collect() };
-    let large = |offsets: &[i64]| -> Vec<u64> { offsets.windows(2).map(|w| (w[1] - w[0]) as u64).collect() };
-    // The low half of a view is the length.
-    let views = |views: &[u128]| -> Vec<u64> { views.iter().map(|view| u64::from(*view as u32) + 8).collect() };
-    let lengths = match values.data_type() {
-        DataType::Utf8 => offsets(values.as_string::<i32>().value_offsets()),
-        DataType::Binary => offsets(values.as_binary::<i32>().value_offsets()),
-        DataType::LargeUtf8 => large(values.as_string::<i64>().value_offsets()),
-        DataType::LargeBinary => large(values.as_binary::<i64>().value_offsets()),
-        DataType::Utf8View => views(&values.as_string_view().views()[..]),
-        DataType::BinaryView => views(&values.as_binary_view().views()[..]),
-        DataType::Boolean | DataType::Null => return Ok(rows),
-        other => {
-            let width = other.primitive_width().ok_or_else(|| format!("a dictionary of {other} is not taken"))?;
-            return Ok(rows.saturating_mul(width as u64));
+/// The columns, with what `choose` makes of the types of a dictionary's indices and values in place of each dictionary.
+fn with_types(schema: &SchemaRef, choose: impl Fn(DataType, DataType) -> DataType) -> SchemaRef {
+    let field = |field: &FieldRef| match field.data_type() {
+        DataType::Dictionary(key, value) => {
+            Field::new(field.name(), choose(key.as_ref().clone(), value.as_ref().clone()), field.is_nullable()).into()
         }
+        _ => field.clone(),
     };
-    // Those of NULLs may point anywhere; their lengths count all the same.
-    let keys = dictionary.normalized_keys();
-    Ok(keys.into_iter().fold(rows * 8, |sum, key| sum.saturating_add(lengths[key])))
+    Schema::new_with_metadata(schema.fields().iter().map(field).collect::<Vec<_>>(), schema.metadata().clone()).into()
+}
+
+/// The parts of a body that a layout lists, each in memory of its own.
+fn copied(body: &Buffer, layout: &Layout) -> Vec<Buffer> {
+    layout.buffers.iter().map(|part| Buffer::from(&body[part.start as usize..part.end as usize])).collect()
 }
