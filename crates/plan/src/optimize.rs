@@ -6,7 +6,7 @@
 pub mod set_operation;
 mod subquery;
 
-pub use subquery::NotIn;
+pub use subquery::{NotIn, check_not_in};
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ pub fn optimize_stream(plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result
     // The executor would run such a subquery first, to its end; in a stream it is a join.
     options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
     let plan = Analyzer::with_rules(vec![Arc::new(TypeCoercion::new())]).execute_and_check(plan, &options, |_, _| {})?;
-    subquery::check(&plan)?;
+    subquery::check_values(&plan)?;
+    subquery::check_not_in(&plan)?;
     let plan = set_operation::recognise(plan)?;
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
         Arc::new(SimplifyExpressions::new()),

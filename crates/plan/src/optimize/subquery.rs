@@ -36,12 +36,11 @@ const VALUE: &[&str] = &[
 /// How a subquery of a condition is likely written.
 const CONDITION: &[&str] = &["IN ( SELECT", "EXISTS ( SELECT"];
 
-/// Refuses subqueries whose joins would give other rows than they stand for.
+/// Refuses subqueries that stand for a value and may have several rows.
 ///
 /// # Errors
-/// A subquery used as a value that may have several rows; `NOT IN` beneath another operator, where it
-/// matters whether it is unknown or false.
-pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
+/// The first of them.
+pub(super) fn check_values(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|e| {
@@ -56,7 +55,18 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
-        })?;
+        })
+    })?;
+    Ok(())
+}
+
+/// Refuses `NOT IN (SELECT …)` beneath another operator, where it matters whether it is unknown or false: its join would give
+/// other rows than it stands for, in streams and in batch mode.
+///
+/// # Errors
+/// The first of them.
+pub fn check_not_in(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Filter(filter) = node {
             for condition in split_conjunction(&filter.predicate) {
                 let alone = match condition {
@@ -66,7 +76,7 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                 if !alone && unknown_matters(condition, filter.input.schema().as_ref(), false)? {
                     return refuse(
                         &["NOT IN ( SELECT", "IN ( SELECT"],
-                        "NOT IN (SELECT …) beneath OR, and IN (SELECT …) beneath NOT, CASE or the like, cannot be planned in a stream where values may be NULL: put it alone between ANDs, or write [NOT] EXISTS (SELECT … WHERE …)",
+                        "NOT IN (SELECT …) beneath OR, and IN (SELECT …) beneath NOT, CASE or the like, cannot be planned where values may be NULL: put it alone between ANDs, or write [NOT] EXISTS (SELECT … WHERE …)",
                     );
                 }
             }

@@ -28,7 +28,7 @@ use futures::StreamExt;
 use tidemill_block::{Block, clock};
 use tidemill_connect::filesystem::cache::bytes_read;
 use tidemill_connect::{ConnectError, Sink, SinkContext};
-use tidemill_plan::optimize::NotIn;
+use tidemill_plan::optimize::{NotIn, check_not_in};
 use tidemill_sql::{InsertPlan, SqlError};
 
 use self::group_keys::FewerGroupKeys;
@@ -92,6 +92,7 @@ impl BatchRunner {
     }
 
     fn physical(&self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, JobError> {
+        check_not_in(plan)?;
         let lowered = lower::lower(plan.clone(), &self.sources, table::Reading::of(&self.settings))?;
         let state = self.state.clone();
         Ok(self.runtime.block_on(async move { state.create_physical_plan(&lowered).await })?)
