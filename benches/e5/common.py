@@ -92,7 +92,7 @@ class Job:
                 summary = json.load(file)
         finally:
             self.work.cleanup()
-        summary.update(wall_s=elapsed, cpu_s=usage.ru_utime + usage.ru_stime, peak_mb=usage.ru_maxrss / 1024, samples=self.samples)
+        summary.update(wall_s=elapsed, cpu_s=usage.ru_utime + usage.ru_stime, peak_mb=summary["peak_memory_bytes"] / 2**20, samples=self.samples)
         return summary
 
     def kill(self):
