@@ -195,11 +195,15 @@ class MariaDb:
         os.mkdir(self.home)
         self.port, self.data = free_port(), os.path.join(self.home, "data")
         user = ["--user=root"] if os.geteuid() == 0 else []
-        call([install, "--no-defaults", *user, f"--datadir={self.data}", "--auth-root-authentication-method=normal"])
+        # Else a server that starts removes the temporary tables of others.
+        temporary = os.path.join(self.home, "tmp")
+        os.mkdir(temporary)
+        environment = {**os.environ, "TMPDIR": temporary}
+        call([install, "--no-defaults", *user, f"--datadir={self.data}", "--auth-root-authentication-method=normal"], env=environment)
         self.socket = os.path.join(self.home, "socket")
         with open(os.path.join(self.home, "log"), "w") as log:
             self.process = subprocess.Popen([program, "--no-defaults", *user, f"--datadir={self.data}", f"--socket={self.socket}",
-                f"--port={self.port}", "--bind-address=127.0.0.1", f"--pid-file={self.home}/pid"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                f"--port={self.port}", "--bind-address=127.0.0.1", f"--pid-file={self.home}/pid"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.client = [self.mariadb, "--no-defaults", "--protocol=tcp", "-h", "127.0.0.1", "-P", str(self.port), "-u", "root", "--local-infile=1"]
         for attempt in range(300):
             try:

@@ -6,8 +6,8 @@
 //! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
 //! - [`copied`]: how copies of tables that are followed are waited for
 //! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
-//!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`
-//!   root has them installed first.
+//!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`,
+//!   as `make test` has it, root has them installed first.
 //!
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
@@ -21,6 +21,7 @@ mod postgres;
 mod sqlite;
 
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use crate::harness::{Scratch, finish, text, tidemill};
 use crate::not_run::not_run;
@@ -35,24 +36,33 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.trim_ascii() == b"0")
 }
 
-/// Installs a package of Debian if that is wanted; whether it is there is for the caller to see.
-fn install(package: &str) {
-    if !std::env::var("DATABASE_INSTALL").is_ok_and(|v| v == "1") || !is_root() {
-        return;
+/// Whether something of a Debian package is there. If not, the package is installed where that is wanted; one at a time,
+/// and after whoever else installs something.
+fn installed(package: &str, there: impl Fn() -> bool) -> bool {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    if there() || !std::env::var("DATABASE_INSTALL").is_ok_and(|v| v == "1") || !is_root() {
+        return there();
     }
-    let mut apt = Command::new("apt-get");
-    apt.args(["install", "-y", "--no-install-recommends", package]).env("DEBIAN_FRONTEND", "noninteractive");
-    let status = apt.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    if !status.is_ok_and(|s| s.success()) {
+    let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    if there() {
+        return true;
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(["-o", "DPkg::Lock::Timeout=300", "-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+    };
+    let install = ["install", "--no-install-recommends", package];
+    // A fresh machine has no list of packages, an old one's is out of date.
+    if !apt(&install) && !(apt(&["update"]) && apt(&install)) {
         println!("apt-get install {package} failed");
     }
+    there()
 }
 
 /// Says that tests did not run for want of a server.
 fn missing(what: &str, package: &str) {
-    not_run(&format!(
-        "the tests over {what}: it is not installed (apt-get install {package}, or as root DATABASE_INSTALL=1 with these tests)"
-    ));
+    not_run(&format!("the tests over {what}: it is not installed (apt-get install {package}; `make test` does it for root)"));
 }
 
 /// Runs a job; what it says, and whether it succeeds, is the caller's to look at.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::crash::Random;
 use crate::databases::examples::Database;
-use crate::databases::{csv, install, is_root, missing, run, runs, wanted};
+use crate::databases::{csv, installed, is_root, missing, run, runs, wanted};
 use crate::harness::{Background, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
 /// A program of the server, which may lie where only root looks.
@@ -22,15 +22,10 @@ fn program(names: &[&str]) -> Option<PathBuf> {
 }
 
 /// Whether there is a server to start; that there is none is said.
-fn installed() -> bool {
-    static INSTALLED: OnceLock<bool> = OnceLock::new();
-    let there = *INSTALLED.get_or_init(|| {
-        let there = || program(&["mariadbd", "mysqld"]).is_some() && program(&["mariadb", "mysql"]).is_some();
-        if !there() {
-            install("mariadb-server");
-        }
-        there()
-    });
+fn has_server() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    let programs = || program(&["mariadbd", "mysqld"]).is_some() && program(&["mariadb", "mysql"]).is_some();
+    let there = *THERE.get_or_init(|| installed("mariadb-server", programs));
     if !there {
         missing("MariaDB", "mariadb-server");
     }
@@ -46,12 +41,17 @@ pub struct Server {
 
 impl Server {
     pub(super) fn start(name: &str) -> Option<Self> {
-        if !installed() {
+        if !has_server() {
             return None;
         }
         let scratch = Scratch::new(name);
+        std::fs::create_dir(scratch.at("tmp")).expect("a directory for temporary files");
         let mut install = Command::new(program(&["mariadb-install-db", "mysql_install_db"]).expect("comes with the server"));
-        install.arg("--no-defaults").arg(format!("--datadir={}", scratch.at("data"))).arg("--auth-root-authentication-method=normal");
+        install
+            .env("TMPDIR", scratch.at("tmp"))
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", scratch.at("data")))
+            .arg("--auth-root-authentication-method=normal");
         if is_root() {
             install.arg("--user=root");
         }
@@ -74,6 +74,8 @@ impl Server {
         let log = std::fs::File::options().create(true).append(true).open(self.scratch.at("log")).expect("a log file");
         let errors = log.try_clone().expect("the log file again");
         let mut command = Command::new(program(&["mariadbd", "mysqld"]).expect("installed"));
+        // A server that starts removes the temporary tables that it finds, of whatever server they are.
+        command.env("TMPDIR", self.scratch.at("tmp"));
         command.arg("--no-defaults").arg(format!("--datadir={}", self.scratch.at("data"))).arg(format!("--socket={}", self.socket()));
         command.arg(format!("--pid-file={}", self.scratch.at("pid"))).arg(format!("--port={}", self.port)).arg("--bind-address=127.0.0.1");
         command.args(["--innodb-buffer-pool-size=64M", "--max-connections=40"]).args(arguments);

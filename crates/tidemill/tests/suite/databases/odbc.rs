@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::examples::Database;
 use super::postgres::server as postgres;
-use super::{csv, install, missing, mysql, run, runs, wanted};
+use super::{csv, installed, missing, mysql, run, runs, wanted};
 use crate::crash::Random;
 use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill};
 
@@ -31,13 +31,8 @@ fn driver(file: &str, package: &str) -> Option<PathBuf> {
         Some(directory) => Some(Path::new(&directory).join(file)).filter(|path| path.is_file()),
         None => in_libraries("odbc", file),
     };
-    if !manager() {
-        install("unixodbc");
-    }
-    if driver().is_none() {
-        install(package);
-    }
-    let found = driver().filter(|_| manager());
+    let there = installed("unixodbc", manager) && installed(package, || driver().is_some());
+    let found = driver().filter(|_| there);
     if found.is_none() {
         missing("ODBC", &format!("unixodbc {package}"));
     }

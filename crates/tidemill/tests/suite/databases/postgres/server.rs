@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use crate::databases::{install, is_root, missing};
+use crate::databases::{installed, is_root, missing};
 use crate::harness::{Background, Scratch, free_port, text, wait_for};
 use crate::not_run::not_run;
 
@@ -13,7 +13,7 @@ use crate::not_run::not_run;
 pub const PASSWORD: &str = "open-sesame-4711";
 
 /// The newest version's programs, where Debian puts them.
-fn installed() -> Option<PathBuf> {
+fn newest() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut found: Vec<(u32, PathBuf)> = versions
         .filter_map(|e| {
@@ -30,10 +30,8 @@ fn installed() -> Option<PathBuf> {
 fn programs() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        installed().or_else(|| {
-            install("postgresql");
-            installed()
-        })
+        installed("postgresql", || newest().is_some());
+        newest()
     });
     if found.is_none() {
         missing("PostgreSQL", "postgresql");
