@@ -4,7 +4,7 @@
 //! the test says that it did not run.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{KILLS, PLAIN, Place, ROWS, kill, kills, orders, with};
 use crate::failures::expect;
@@ -48,7 +48,10 @@ impl Server {
         command.args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}"), &scratch.at("data")]);
         command.env("MINIO_ROOT_USER", USER).env("MINIO_ROOT_PASSWORD", PASSWORD).env("MINIO_BROWSER", "off").env("MINIO_UPDATE", "off");
         command.env("HOME", scratch.path());
-        let mut process = Background::start(&mut command);
+        // To a file: a pipe that nobody reads is full at some time, and whoever writes to it stops.
+        let log = std::fs::File::create(scratch.at("log")).expect("a log file");
+        let errors = log.try_clone().expect("the log file again");
+        let mut process = Background(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("starting minio"));
         let endpoint = format!("http://127.0.0.1:{port}");
         let options = [
             ("store.endpoint", endpoint.as_str()),
@@ -61,7 +64,8 @@ impl Server {
         let place = Place { base: format!("s3://{BUCKET}"), options };
         wait_for("MinIO", || {
             let ended = process.0.try_wait().expect("waiting for minio");
-            assert!(ended.is_none(), "minio ended: {ended:?}");
+            let said = || std::fs::read_to_string(scratch.at("log")).unwrap_or_default();
+            assert!(ended.is_none(), "minio ended: {ended:?}; {}", said());
             place.store().list("").is_ok()
         });
         Some(Server { _process: process, _scratch: scratch, place })

@@ -243,18 +243,23 @@ fn an_unfinished_copy_goes_on() {
 
 #[test]
 fn one_of_two_writers_wins() {
-    let slow = Behaviour { latency: Duration::from_millis(30), bandwidth: Some(200_000), ..Behaviour::default() };
-    let emulator = Emulator::start("127.0.0.1:0", slow).expect("the emulator");
+    let emulator = Emulator::start("127.0.0.1:0", Behaviour::default()).expect("the emulator");
     let (scratch, place) = (Scratch::new("bucket-two"), Place::of(&emulator, "gs://b"));
     let rows = |first: u64| (first..first + 40_000).map(|n| format!("{n},{}\n", n * 7)).collect::<String>();
     let (one, two) = (scratch.write("one.csv", rows(100_000)), scratch.write("two.csv", rows(500_000)));
-    for (name, lock) in [("out", "out/_tidemill/lock"), ("out.csv", "_tidemill/lock.out.csv")] {
+    for (name, lock, method, last) in
+        [("out", "out/_tidemill/lock", "PUT", "out/_tidemill/commit"), ("out.csv", "_tidemill/lock.out.csv", "POST", "out.csv?uploadId")]
+    {
         let target = place.at(name);
         let no_header = ["--read", "header=false"];
+        // The first is kept from its last steps until the second has been sent away, however long that one takes to come.
+        emulator.fail(method, last, Fault::Held, 1);
         let mut first = Background::start(&mut place.command(&with(&with(&[&one, &target, "--quiet"], &PLAIN), &no_header)));
-        wait_for("the first writer's lock", || emulator.keys("b").iter().any(|key| key == lock));
+        wait_for("the first writer to be held", || emulator.held() == 1);
+        assert!(emulator.keys("b").iter().any(|key| key == lock), "{:?}", emulator.keys("b"));
         let second = place.copy(&with(&with(&[&two, &target, "--overwrite"], &PLAIN), &no_header));
         expect(&second, 1, &["is being written by process", "wait for it, or choose another path"]);
+        emulator.let_go();
         assert_eq!(first.end(), (Some(0), String::new()), "{name}");
         let lines = place.lines(name).expect("a copy");
         assert_eq!((lines.len(), lines[0].as_str()), (40_000, "100000,700000"), "{name}");

@@ -100,6 +100,18 @@ impl Client {
         hand_over(&producer, topic, |_| None, messages);
         let ended = if commit { producer.commit_transaction(PATIENCE) } else { producer.abort_transaction(PATIENCE) };
         ended.expect("the end of the transaction");
+        // The broker says so before its partitions know: who asks for their newest committed offset meanwhile gets an older one.
+        wait_for("the partitions to know that the transaction has ended", || !self.has_open_transactions(topic));
+    }
+
+    /// How many consumers share the partitions of a group; none while these are being divided.
+    pub fn members(&self, group: &str) -> usize {
+        let consumer = self.consumer("read_committed");
+        // Every broker that is known is asked.
+        consumer.fetch_metadata(None, PATIENCE).expect("metadata");
+        // A group that is not known yet, or whose coordinator is not, has none.
+        let listed = consumer.fetch_group_list(Some(group), PATIENCE);
+        listed.map_or(0, |list| list.groups().iter().filter(|group| group.state() == "Stable").map(|group| group.members().len()).sum())
     }
 
     fn consumer(&self, isolation: &str) -> BaseConsumer {

@@ -204,6 +204,8 @@ fn processes_share_a_topic(broker: &Broker, client: &Client) {
     let job = scratch.write("job.sql", endless(broker, "group-in", "group-out", group));
     let start = || Background::start(tidemill().args(["run", &job, "--quiet", "--parallelism", "1"]));
     let (mut one, mut two) = (start(), start());
+    // One may read everything while the other is still starting, and is not to be interrupted in that.
+    wait_for("both to be in the group", || client.members("sharers") == 2);
     wait_for("both to have read everything", || ids(client, "group-out").len() == 400);
     client.produce("group-in", &orders(400, 800));
     wait_for("what came later", || ids(client, "group-out") == (0..800).collect::<Vec<_>>());

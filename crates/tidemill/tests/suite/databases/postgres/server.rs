@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use crate::databases::{installed, is_root, missing};
 use crate::harness::{Background, Scratch, free_port, text, wait_for};
@@ -11,6 +12,9 @@ use crate::not_run::not_run;
 
 /// The password of the user `postgres`.
 pub const PASSWORD: &str = "open-sesame-4711";
+
+/// How long a server that is not needed any more may take to end by itself.
+const END_MAX: Duration = Duration::from_secs(30);
 
 /// The newest version's programs, where Debian puts them.
 fn newest() -> Option<PathBuf> {
@@ -53,7 +57,7 @@ fn as_postgres() -> Command {
     }
 }
 
-/// A server, killed when dropped.
+/// A server, ended when dropped.
 pub struct Server {
     programs: &'static Path,
     scratch: Scratch,
@@ -223,6 +227,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // One that ends at once, but by itself, gives back the memory that its processes share. What is left in `/dev/shm` by
+        // those that are killed, and are not started again, stays until that is full.
+        if let Some(parent) = self.process() {
+            let _ = Command::new("kill").args(["-QUIT", &parent.to_string()]).stderr(Stdio::null()).status();
+            let asked = Instant::now();
+            while alive(parent) && asked.elapsed() < END_MAX {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         self.kill();
     }
 }
