@@ -22,7 +22,8 @@ use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Not a bound on time: what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("k", DataType::Utf8, true), Field::new("n", DataType::Int64, true)]))
@@ -254,7 +255,8 @@ fn a_silent_server_is_asked_whether_it_is_there() {
         socket.send(row(1)).unwrap();
         bye(socket);
     });
-    let mut reading = Reading::client(&url, &[("ping.interval", "300 ms")]).unwrap();
+    // So long has the server to answer, on a machine that has more to do.
+    let mut reading = Reading::client(&url, &[("ping.interval", "2 s")]).unwrap();
     reading.until(100, |_| false).unwrap();
     server.join().unwrap();
     assert_eq!(reading.rows, ["+I NULL 1"]);
@@ -505,7 +507,8 @@ fn an_idle_sink_answers_and_asks() {
         sender.send(()).unwrap();
         assert_eq!(texts(socket), ["{\"k\":\"a\",\"n\":1}"]);
     });
-    let mut out = writer(&url, &[("ping.interval", "1 ms")]).unwrap();
+    // So long has the server to answer, on a machine that has more to do.
+    let mut out = writer(&url, &[("ping.interval", "2 s")]).unwrap();
     // Nothing is written meanwhile.
     satisfied.recv_timeout(PATIENCE).unwrap();
     out.write(&text::parse(&schema(), "a 1")).unwrap();

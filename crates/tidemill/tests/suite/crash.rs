@@ -6,7 +6,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::harness::{Background, Kills, Scratch, finish, newest_checkpoint, root, sink_lines, text, tidemill, wait_for};
 use crate::not_run::not_run;
@@ -151,17 +150,17 @@ fn stopped_once_goes_on() {
 #[test]
 fn stopped_twice_ends_at_once() {
     let scratch = Scratch::new("stop-twice");
+    // A row is much longer than a pipe holds (64 KB), and a block is one row.
     let job = scratch.write(
         "job.sql",
-        "CREATE TABLE t (a STRING) WITH ('connector' = 'datagen', 'rows-per-second' = '0');
+        "CREATE TABLE t (a STRING) WITH ('connector' = 'datagen', 'rows-per-second' = '0', 'fields.a.length' = '1000000');
          CREATE TABLE s (a STRING) WITH ('connector' = 'print');
          INSERT INTO s SELECT a FROM t;",
     );
-    let mut running = Background::start(tidemill().args(["run", &job]));
+    let mut running = Background::start(tidemill().args(["run", &job, "--set", "block.size=1"]));
     let mut stdout = running.0.stdout.take().expect("piped");
-    stdout.read_exact(&mut [0]).expect("a first row");
-    // Nobody reads on: the sink is stuck in a full pipe, and a last checkpoint cannot be had.
-    std::thread::sleep(Duration::from_millis(300));
+    stdout.read_exact(&mut [0]).expect("the beginning of a row");
+    // Nobody reads on: the sink is stuck within its first row, and a last checkpoint cannot be had.
     running.signal("INT");
     let mut stderr = BufReader::new(running.0.stderr.take().expect("piped"));
     let mut said = String::new();

@@ -1,7 +1,7 @@
 //! Runs the binary and collects what it wrote.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -22,10 +22,16 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("tidemill-test-{}-{number}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
-        Scratch(dir)
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("tidemill-test-{}-{number}-{name}", std::process::id()));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => return Scratch(dir),
+                // Left by a run that was killed and had this process number: its files are none of this test's.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("a temporary directory, {}: {e}", dir.display()),
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -41,6 +47,12 @@ impl Scratch {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         std::fs::write(self.0.join(name), content).expect("writing a test's file");
         self.at(name)
+    }
+
+    /// Puts other content into a file that somebody else may be reading, who sees the one or the other.
+    pub fn replace(&self, name: &str, content: impl AsRef<[u8]>) {
+        let new = self.write(&format!("{name}.new"), content);
+        std::fs::rename(new, self.0.join(name)).expect("replacing a test's file");
     }
 }
 

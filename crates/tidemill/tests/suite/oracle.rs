@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tidemill::runtime::script::{Script, Step, render};
 use tidemill::runtime::{JobOptions, Stop};
 
-use crate::harness::{Scratch, fold_changes, sink_lines};
+use crate::harness::{PATIENCE, Scratch, fold_changes, sink_lines};
 use query::Generator;
 use random::Random;
 
@@ -31,7 +31,7 @@ const SEED: u64 = 1;
 const THREADS: usize = 2;
 
 /// Longer than any case can take; then the case hangs.
-const HANG: Duration = Duration::from_secs(120);
+const HANG: Duration = PATIENCE;
 
 /// After so many failures there is no need for more.
 const FAILURES_MAX: usize = 5;

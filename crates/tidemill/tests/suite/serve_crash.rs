@@ -291,7 +291,12 @@ fn round(random: &mut Random, kills_max: usize) -> usize {
         totals == Value::Array(expect.clone()) || totals.as_array().is_some_and(|rows| rows.iter().any(too_many))
     });
     assert_eq!(totals, Value::Array(expect), "after {:#?}", round.history);
-    let copies = round.ask("/v1/streams/copies").expect("the server runs");
+    // Server and subscriber may just have been started again: the one must have its log, the other be known to be there.
+    let mut copies = Value::Null;
+    wait_for("the log of all rows, and its subscriber", || {
+        copies = round.ask("/v1/streams/copies").unwrap_or_default();
+        copies["stats"]["next_offset"].as_u64() >= Some(total as u64) && copies["stats"]["subscribers"] == 1
+    });
     assert_eq!(copies["stats"]["next_offset"], total, "after {:#?}\n{copies:#}", round.history);
     // Whoever is done can be started again: there is nothing to do.
     for name in ["publisher", "adapter"] {

@@ -58,11 +58,9 @@ fn own_bytes(process: u32) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-#[test]
-fn memory_ends_where_it_began() {
-    let seconds: u64 = std::env::var("SOAK_SECONDS")
-        .map_or(10, |text| text.parse().unwrap_or_else(|_| panic!("SOAK_SECONDS={text}: expected a whole number")));
-    let phases = (seconds / 2).max(1);
+/// Runs the job for so many phases: the memory that it held at each second. What it gave and what is left in its state is
+/// looked at here.
+fn soak(phases: u64) -> Vec<u64> {
     let scratch = Scratch::new("soak");
     let (job, metrics) = (scratch.write("soak.sql", JOB), scratch.at("metrics.json"));
     let mut command = tidemill();
@@ -96,17 +94,42 @@ fn memory_ends_where_it_began() {
     assert!(rows("Sink counted") >= Some(keys), "{written}");
     let entries: u64 = nodes.iter().filter_map(|n| n["state_entries"].as_u64()).sum();
     assert!(entries <= ENTRIES_MAX, "{entries} keys or rows are left in state: {written}");
-    if memory.is_empty() {
-        not_run("memory (this system has no /proc)");
-        return;
-    }
-    // What is held moves up and down with the phases, and rises when other work keeps the job from its rows for a while. What
-    // is never given back shows in the least of each third; the first sample is of a job that has hardly begun.
+    memory
+}
+
+/// Whether less is given back than was taken: by the least of each third, which may grow by a quarter, or the most, which
+/// may double. What is held moves up and down with the phases, and rises when other work keeps the job from its rows for a
+/// while. What is never given back shows in the least.
+fn grows(phases: u64, memory: &[u64]) -> bool {
+    // The first sample is of a job that has hardly begun.
     let memory = &memory[memory.len().min(2) - 1..];
     let thirds = memory.chunks(memory.len().div_ceil(3));
     let (least, most): (Vec<u64>, Vec<u64>) =
         thirds.map(|part| (part.iter().copied().min().unwrap_or(0), part.iter().copied().max().unwrap_or(0))).unzip();
     println!("{phases} phases of {PHASE_ROWS} rows: memory in each third: at least {least:?}, at most {most:?} B");
     let grown = |of: &[u64], most: u64| of[of.len() - 1] > of[0] / 4 * most;
-    assert!(!grown(&least, 5) && !grown(&most, 8), "memory grows in {phases} phases: least of each third {least:?}, most {most:?} B");
+    grown(&least, 5) || grown(&most, 8)
+}
+
+#[test]
+fn memory_ends_where_it_began() {
+    let seconds: u64 = std::env::var("SOAK_SECONDS")
+        .map_or(10, |text| text.parse().unwrap_or_else(|_| panic!("SOAK_SECONDS={text}: expected a whole number")));
+    let mut phases = (seconds / 2).max(1);
+    // In a few seconds the allocator keeps what a moment without a core made the job hold. That is no more of a run of twice
+    // the length, and what is never given back is twice as much: it grows in all of them.
+    let mut tries = if seconds <= 60 { 3 } else { 1 };
+    loop {
+        let memory = soak(phases);
+        if memory.is_empty() {
+            not_run("memory (this system has no /proc)");
+            return;
+        }
+        if !grows(phases, &memory) {
+            return;
+        }
+        tries -= 1;
+        assert!(tries > 0, "memory grows in {phases} phases: {memory:?} B at each second");
+        phases *= 2;
+    }
 }

@@ -105,7 +105,8 @@ fn bench_adds_up_a_job_and_its_adapter() {
                CREATE TABLE s (n BIGINT, c BIGINT) WITH ('connector' = 'blackhole');
                INSERT INTO s SELECT n % 10, COUNT(*) FROM numbers GROUP BY n % 10;";
     let job = scratch.write("numbers.sql", job);
-    let file = scratch.write("numbers.csv", (0..5_000).map(|n| format!("{n}\n")).collect::<String>());
+    // So many that the two processes have worked for some ticks of a system that counts CPU in them.
+    let file = scratch.write("numbers.csv", (0..50_000).map(|n| format!("{n}\n")).collect::<String>());
     let from = format!("connector=filesystem,format=csv,path={file}");
     let bench = |more: &[&str]| {
         let mut command = tidemill();

@@ -1,6 +1,8 @@
 //! Jobs that are restarted, stopped, finished and removed while publishers and subscribers are connected.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::ops::Range;
 
 use serde_json::{Value, json};
 
@@ -111,23 +113,31 @@ fn peers_go_on_when_a_job_restarts() {
 fn the_last_acknowledgements_of_a_job_that_finishes_are_kept() {
     let scratch = Scratch::new("serve-finish");
     let rows = 300;
+    // The job ends with the connection to the test, so it cannot be over before the subscribers are there.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let job = scratch.write(
         "counting.sql",
         format!(
             "SET 'execution.checkpointing.interval' = '100 ms';
-             CREATE TABLE g (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '100', 'number-of-rows' = '{rows}',
-               'fields.n.kind' = 'sequence', 'fields.n.start' = '0', 'fields.n.end' = '{}');
+             CREATE TABLE g (n BIGINT) WITH ('connector' = 'socket', 'hostname' = '127.0.0.1', 'port' = '{}', 'format' = 'csv');
              CREATE TABLE logged (n BIGINT) WITH ('connector' = 'stream', 'stream.delivery' = 'exactly-once');
              INSERT INTO logged SELECT n FROM g;",
-            rows - 1
+            listener.local_addr().expect("an address").port()
         ),
     );
     let server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--parallelism", "1"]);
     server.wait_side("logged", "outlet");
+    let (mut feed, _) = listener.accept().expect("the job connects");
     let url = server.stream("logged");
     let mut printing = Background::start(tidemill().args(["subscribe", &url, "--name", "printed", "--from", "earliest"]));
     // Its only checkpoint is the last one.
     let mut taking = taking(&scratch, &server, "taken", "1 h");
+    wait_for("the subscribers", || server.stat("logged", "subscribers") == 2);
+    let lines = |numbers: Range<u64>| numbers.map(|n| format!("{n}\n")).collect::<String>();
+    feed.write_all(lines(0..rows / 2).as_bytes()).expect("the job reads");
+    wait_for("the first rows", || server.stat("logged", "next_offset") == rows / 2);
+    feed.write_all(lines(rows / 2..rows).as_bytes()).expect("the job reads");
+    drop(feed);
     assert_eq!(printed(&output(&mut printing)), (0..rows).collect::<Vec<_>>());
     output(&mut taking);
     assert_eq!(taken(&scratch), (0..rows).collect::<Vec<_>>());

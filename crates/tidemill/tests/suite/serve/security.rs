@@ -1,6 +1,7 @@
 //! TLS and tokens: who is let in, and who is not.
 
 use std::process::{Command, Output};
+use std::time::Instant;
 
 use arrow::datatypes::TimeUnit;
 use serde_json::json;
@@ -144,7 +145,7 @@ fn a_token_that_is_taken_away() {
     named.args(["subscribe", &server.stream("large_orders"), "--token", "page-1"]);
     let mut named = Background::start(&mut named);
     // The file is read anew; who is connected is told.
-    scratch.write("tokens", TOKENS.replace("page-1", "page-2"));
+    scratch.replace("tokens", TOKENS.replace("page-1", "page-2"));
     let last = std::iter::from_fn(|| next_event(&mut page)).last().expect("a last event");
     assert!(last.event == "error" && last.data.contains("has expired or was taken out of the token file"), "{last:?}");
     let (code, errors) = named.end();
@@ -153,7 +154,7 @@ fn a_token_that_is_taken_away() {
     assert!(server.metric("tidemill_requests_unauthenticated_total") >= 3.0);
     assert!(publish("feed-1").status.success(), "others are not disturbed");
     // A file that is wrong changes nothing.
-    scratch.write("tokens", "{\"token\": ");
+    scratch.replace("tokens", "{\"token\": ");
     wait_for("a word in the log", || server.log().contains("the tokens read before stay in force"));
     assert!(publish("feed-1").status.success());
 }
@@ -164,14 +165,17 @@ fn a_token_that_expires_by_the_clock() {
     let scratch = Scratch::new("serve-expiry");
     let tokens = scratch.write("tokens", TOKENS);
     let job = example().display().to_string();
+    let begun = Instant::now();
     let mut server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
     server.token = Some("boss-1");
     server.wait_example();
+    // All three must be connected before: as much later as this machine is slow to start a server.
+    let good_ms = 10_000 + 5 * begun.elapsed().as_millis() as i64;
     let mut expires = Vec::new();
-    write_timestamp(&mut expires, wall_ms() + 10_000, TimeUnit::Millisecond, 3);
+    write_timestamp(&mut expires, wall_ms() + good_ms, TimeUnit::Millisecond, 3);
     let expires = String::from_utf8(expires).expect("digits");
     let soon = json!({"token": "soon-1", "name": "soon", "read": ["*"], "write": ["*"], "expires": format!("{expires}Z")});
-    scratch.write("tokens", format!("{TOKENS}{soon}\n"));
+    scratch.replace("tokens", format!("{TOKENS}{soon}\n"));
     server.token = Some("soon-1");
     wait_for("the new token", || server.ask("GET", "/v1/streams", "", "").0 == 200);
     server.token = Some("boss-1");
