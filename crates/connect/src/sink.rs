@@ -122,9 +122,9 @@ pub trait Sink: Send + Sync {
     /// Not called when a job is stopped or fails, since its next run goes on.
     fn finished(&self) {}
 
-    /// Called where a job failed or was stopped that nothing will go on with (in batch mode), when the writers of this run are
-    /// gone: removes what they have made and nobody has committed, and nothing of others. What cannot be removed stays; the job
-    /// has failed already.
+    /// Called where a job failed or was stopped that nothing will go on with (in batch mode, and where nothing is kept), when the
+    /// writers of this run are gone: removes what they have made and nobody has committed, and nothing of others. What cannot be
+    /// removed stays; the job has failed already.
     fn abandon(&self, _run_id: &str) {}
 
     /// Called once at the start before any writer is opened: commits what the restored checkpoint

@@ -150,6 +150,14 @@ impl Job {
                 return Err(JobError::failed(format!("internal error: a worker panicked: {text}")));
             }
         }
+        if result.is_err() && running.store.is_none() {
+            // Its writers are gone, and no checkpoint speaks of what they have left.
+            for node in &running.shared.graph.nodes {
+                if let NodeKind::Sink(spec) = &node.kind {
+                    spec.sink.abandon(&running.shared.run_id);
+                }
+            }
+        }
         let finished = result?;
         progress(&running.report(begun));
         Ok(running.summary(finished, begun, usage, read))

@@ -183,7 +183,7 @@ impl Bucket {
         let job = lock(&self.state.job).clone();
         let who = job.unwrap_or_else(|| run(run_id));
         if self.hold(&who)? {
-            self.clear(prefix)?;
+            self.clear(&format!("{prefix}-"))?;
         }
         // The inserts of a job into one table number their files alike.
         Ok(match lock(&self.state.held).as_ref().map_or(0, |(_, number)| *number) {
@@ -273,20 +273,31 @@ impl Bucket {
             Some(job) => {
                 self.hold(&job)?;
                 self.complete(committables)?;
-                self.clear(prefix)
+                self.clear(&format!("{prefix}-"))
             }
             None => self.complete(committables),
         }
     }
 
-    /// Aborts uploads of this job, and those nobody will come back for.
-    fn clear(&self, prefix: &str) -> Result<(), ConnectError> {
+    /// Aborts what a run has uploaded and not committed, where nothing goes on with it. What cannot be aborted is found by the next
+    /// job that writes there.
+    pub fn abandon(&self, prefix: &str, run_id: &str) {
+        let held = lock(&self.state.held).clone();
+        // Whoever has taken the lock may be uploading a single file of the same name.
+        if held.is_some_and(|(held, _)| held.lock.renew().is_ok()) {
+            // Why the job failed is more important than what is left.
+            let _ = self.clear(&format!("{prefix}-{run_id}-"));
+        }
+    }
+
+    /// Aborts uploads of this job, and those nobody will come back for, of part files whose names begin so.
+    fn clear(&self, begin: &str) -> Result<(), ConnectError> {
         let job = lock(&self.state.job).clone();
         for found in self.store.unfinished(&self.directory).map_err(failed)? {
             let name = found.pending.key.rsplit('/').next().unwrap_or_default();
             let ours = match &self.single {
                 Some(single) => found.pending.key == format!("{}{single}", self.directory),
-                None => name.starts_with(&format!("{prefix}-")),
+                None => name.starts_with(begin),
             };
             if ours && (found.owner.is_none() || found.owner == job) {
                 self.store.abort(&found.pending).map_err(failed)?;

@@ -311,8 +311,8 @@ impl Sink for FileSink {
     }
 
     fn abandon(&self, run_id: &str) {
-        if self.bucket.is_some() {
-            // The next job that writes there aborts its uploads.
+        if let Some(bucket) = &self.bucket {
+            bucket.abandon(&self.prefix, run_id);
             return;
         }
         // A single file has no run in its name: another process's is known by its lock, and ours is unlocked now.

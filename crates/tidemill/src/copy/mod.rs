@@ -54,10 +54,9 @@ pub fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let found = match run(&plan, &stage, &mut manifest, pool(args, &plan), args.quiet) {
         Ok(found) => found,
         Err(failure) => {
-            // What nothing would be gained from is not left behind; what else stays is found by the next run.
-            match manifest.done() {
-                0 => stage.remove(),
-                _ => drop(stage.tidy(&mut manifest)),
+            // What nothing would be gained from is not left behind.
+            if manifest.done() == 0 {
+                stage.remove();
             }
             return Err(failure);
         }
@@ -179,7 +178,13 @@ fn begin(args: &CopyArgs, plan: &Plan, stage: Stage) -> Result<Option<(Stage, Ma
         let fresh = manifest.done() == 0;
         return usage(why, stage, fresh);
     }
-    stage.save(&manifest).map_err(kept)?;
+    if let Err(message) = stage.save(&manifest) {
+        // On a full disk, say, where what was begun would only take more room.
+        if manifest.done() == 0 {
+            stage.remove();
+        }
+        return Err(kept(message));
+    }
     Ok(Some((stage, manifest)))
 }
 
@@ -226,19 +231,33 @@ fn run(plan: &Plan, stage: &Stage, manifest: &mut Manifest, pool: Pool, quiet: b
         )
     };
     result.map_err(|e| {
-        let mut failed = fail(e);
-        let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let manifest: &Manifest = shared.0;
-        if manifest.done() > 0
-            && let Err(unsaved) = stage.save(manifest)
-        {
+        let (manifest, _) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        give_up(stage, manifest, fail(e))
+    })
+}
+
+/// After an error: the parts that are done are noted, so that they can be gone on with, and whatever else was written is removed.
+/// The error, with what there is to say of that.
+fn give_up(stage: &Stage, manifest: &mut Manifest, mut failed: Failure) -> Failure {
+    // Before the note is taken: on a full disk this makes room for it. What cannot be removed is found by the next run.
+    let _ = stage.tidy(manifest);
+    if manifest.done() > 0
+        && let Err(unsaved) = stage.save(manifest)
+    {
+        // It may be why the copy failed.
+        if !failed.message.contains(&unsaved) {
             failed.message += &format!("\n{unsaved}");
         }
-        if manifest.done() > 0 {
-            failed.message += &format!("\n{} of {} parts are done and kept; --resume goes on", manifest.done(), manifest.tasks.len());
+        // Nobody would go on with parts of which the last note knows nothing.
+        if let Ok(Some(noted)) = stage.load() {
+            *manifest = noted;
+            let _ = stage.tidy(manifest);
         }
-        failed
-    })
+    }
+    if manifest.done() > 0 {
+        failed.message += &format!("\n{} of {} parts are done and kept; --resume goes on", manifest.done(), manifest.tasks.len());
+    }
+    failed
 }
 
 /// The rows of all tasks, and whether all were compared.

@@ -126,6 +126,30 @@ fn a_copy_that_would_lose_something_is_no_copy() {
     assert_eq!(std::fs::read_to_string(&out).expect("the copy"), "a\n1\nNULL\n");
 }
 
+/// On a full disk what had been begun stayed beside the target, hidden, until somebody copied there again.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_copy_that_fails_leaves_what_was_there_and_nothing_else() {
+    let scratch = Scratch::new("copy-fails");
+    orders(&scratch);
+    let (input, out) = (scratch.at("in"), scratch.at("out"));
+    let arguments = [input.as_str(), out.as_str(), "--overwrite", "--files", "1", "--write", "format=csv"];
+    expect(&copy(&arguments), 0, &["in 1 file"]);
+    let before = (names(Path::new(&out)), sink_lines(Path::new(&out)));
+    let check = |said: &str| {
+        expect(&copy(&arguments), 1, &[said]);
+        assert_eq!(names(scratch.path()), ["in", "out"], "{said}");
+        assert_eq!((names(Path::new(&out)), sink_lines(Path::new(&out))), before, "{said}");
+    };
+    // The manifest is written to a device that has no room.
+    std::fs::create_dir(scratch.path().join(".out.copying")).expect("a directory");
+    std::os::unix::fs::symlink("/dev/full", scratch.path().join(".out.copying/manifest.json.new")).expect("a link");
+    check("No space left");
+    // The last file cannot be read: rows of the others are written by then.
+    scratch.write("in/c.csv", "id,customer,amount\nfive,,7.25\n");
+    check("c.csv");
+}
+
 #[test]
 fn copy_in_sql_writes_a_file_or_a_directory() {
     let scratch = Scratch::new("copy-sql");

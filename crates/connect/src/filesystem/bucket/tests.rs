@@ -144,6 +144,32 @@ fn inserts_of_a_job_share_a_directory_and_jobs_do_not() {
     open(&*other, "r-2").unwrap();
 }
 
+/// A COPY that failed left what was up already, which costs money, to the next job that came to the directory.
+#[test]
+fn what_an_abandoned_run_uploaded_is_aborted_and_nothing_else() {
+    let emulator = emulator();
+    for (path, more) in [("gs://b/out", &[][..]), ("s3://b/hive", &[("sink.partition-by", "n")][..])] {
+        let (one, two) = (sink(&emulator, path, more), sink(&emulator, path, more));
+        let mut prepared = Vec::new();
+        for (sink, run) in [(&one, "r-1-1"), (&two, "r-1-10")] {
+            let mut writer = open(&**sink, run).unwrap();
+            writer.write(&block("+I a 1\n+I b 2\n")).unwrap();
+            prepared.push(writer.prepare(true).unwrap());
+        }
+        one.abandon("r-1-1");
+        assert_eq!(emulator.uploads(), prepared[1].len(), "{path}");
+        two.commit(&prepared[1]).unwrap();
+    }
+    let sink = sink(&emulator, "gs://b/d/x.csv", &[("sink.single-file", "true")]);
+    let mut writer = open(&*sink, "r-1").unwrap();
+    writer.write(&block("+I a 1\n")).unwrap();
+    writer.prepare(true).unwrap();
+    drop(writer);
+    sink.abandon("r-1");
+    drop(sink);
+    assert_eq!((emulator.keys("b"), emulator.uploads()), (seen(&emulator), 0), "no lock, no mark, no upload stays");
+}
+
 #[test]
 fn a_single_file_appears_once_and_is_replaced() {
     let emulator = emulator();

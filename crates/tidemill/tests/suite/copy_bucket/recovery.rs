@@ -7,7 +7,7 @@ use tidemill_store::emulator::{Behaviour, Emulator, Fault};
 
 use super::{PLAIN, Place, ROWS, orders, orders_in, with};
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, text, wait_for};
+use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
 
 fn emulator() -> Emulator {
     Emulator::start("127.0.0.1:0", Behaviour::default()).expect("the emulator")
@@ -71,6 +71,41 @@ fn uploads_that_are_gone_are_done_again() {
         drop(lock);
         expect(&place.copy(&with(&arguments, &["--resume"])), 0, &["5 rows from 3 files", "on both sides"]);
         assert_eq!(place.lines("out").expect("a copy"), ROWS);
+        assert_eq!((place.left_behind(), emulator.uploads()), (Vec::new(), 0), "{base}");
+    }
+}
+
+/// Where the manifest could not be put any more, what was done stayed, with the advice to go on with it, and --resume knew nothing of it.
+#[test]
+fn what_no_manifest_knows_is_not_left_behind() {
+    for base in ["gs://b", "s3://b"] {
+        let emulator = emulator();
+        let place = Place::of(&emulator, base);
+        orders_in(&emulator, "b");
+        emulator.put("b", "out/old.csv", "old\n");
+        let (input, out) = (place.at("in/*.csv"), place.at("out"));
+        emulator.fail("PUT", "_tidemill/copy.json", Fault::Passed, 1);
+        emulator.fail("PUT", "_tidemill/copy.json", Fault::Status(403), 99);
+        let failed = place.copy(&with(&with(&[&input, &out], &PLAIN), &["--overwrite"]));
+        expect(&failed, 1, &["copy.json", "access was denied"]);
+        assert!(!text(&failed).contains("--resume"), "{}", text(&failed));
+        assert_eq!(place.lines("out").expect("the old one"), ["old"], "{base}");
+        assert_eq!((place.left_behind(), emulator.uploads()), (Vec::new(), 0), "{base}");
+    }
+}
+
+/// What a COPY of SQL had uploaded when it failed stayed until somebody wrote there again.
+#[test]
+fn a_failed_copy_in_sql_leaves_no_uploads() {
+    for base in ["gs://b", "s3://b"] {
+        let (emulator, scratch) = (emulator(), Scratch::new("bucket-sql"));
+        let place = Place::of(&emulator, base);
+        emulator.put("b", "out/old.csv", "old\n");
+        emulator.fail("POST", "csv?uploadId", Fault::Status(403), 99);
+        let options: Vec<String> = place.options.iter().map(|(name, value)| format!("'{name}' = '{value}'")).collect();
+        let copy = format!("COPY '{}' TO '{}' (FORMAT csv, {})", orders(&scratch), place.at("out"), options.join(", "));
+        expect(&finish(tidemill().args(["sql", &copy])), 1, &["access was denied"]);
+        assert_eq!(place.lines("out").expect("the old one"), ["old"], "{base}");
         assert_eq!((place.left_behind(), emulator.uploads()), (Vec::new(), 0), "{base}");
     }
 }
