@@ -100,7 +100,9 @@ pub struct BatchDecoder {
     /// Values in place of dictionaries.
     schema: SchemaRef,
     packed: Packed,
-    /// Bytes of the last batch in memory, if it had dictionaries or was compressed.
+    /// Whether there are columns that [`Walk`] does not know, so that `packed` reads all batches.
+    fixed: bool,
+    /// Bytes of the last batch in memory, if `packed` has read it.
     unpacked: u64,
 }
 
@@ -110,6 +112,19 @@ impl BatchDecoder {
     /// # Errors
     /// What is wrong with it, or which column is of a type that is not taken.
     pub fn new(header: &[u8]) -> Result<Self, FormatError> {
+        BatchDecoder::taking(header, Taken::Plain)
+    }
+
+    /// The same for what a server sends, which may be one of another make: values of a fixed number of bytes or items are
+    /// taken, too.
+    ///
+    /// # Errors
+    /// As [`BatchDecoder::new`].
+    pub fn of_server(header: &[u8]) -> Result<Self, FormatError> {
+        BatchDecoder::taking(header, Taken::Served)
+    }
+
+    fn taking(header: &[u8], taken: Taken) -> Result<Self, FormatError> {
         let schema = read_header(header)?.header_as_schema().ok_or_else(|| malformed("the first message must hold the schema"))?;
         if schema.endianness() != ipc::Endianness::Little {
             return Err(malformed("big-endian columns are not taken"));
@@ -118,12 +133,14 @@ impl BatchDecoder {
         for field in fields {
             let checked = match field.dictionary() {
                 Some(_) => check_dictionary(field),
-                None => check_field(field, Taken::Plain),
+                None => check_field(field, taken),
             };
             checked.map_err(|why| malformed(format!("column '{}': {why}", field.name().unwrap_or_default())))?;
         }
         let packed = Packed::new(Held::of(schema)?);
-        Ok(BatchDecoder { schema: packed.plain_schema(), packed, unpacked: 0 })
+        let schema = packed.plain_schema();
+        let fixed = schema.fields().iter().any(|field| has_fixed(field.data_type()));
+        Ok(BatchDecoder { schema, packed, fixed, unpacked: 0 })
     }
 
     /// Bounds what a compressed batch, one with dictionaries, and all dictionaries together may take in memory, bytes;
@@ -162,7 +179,7 @@ impl BatchDecoder {
             }
             other => return Err(malformed(format!("a message of type {other:?} is not expected"))),
         };
-        if batch.compression().is_some() || self.packed.has_dictionaries() {
+        if batch.compression().is_some() || self.packed.has_dictionaries() || self.fixed {
             return self.unpack(&batch, body).map(Some);
         }
         self.check_batch(&batch, body.len())?;
@@ -172,7 +189,7 @@ impl BatchDecoder {
             .map_err(|e| malformed(reason(&e.to_string())))
     }
 
-    /// The rows of a batch that has dictionaries or is compressed.
+    /// The rows of a batch that has dictionaries or values of a fixed length, or is compressed.
     fn unpack(&mut self, batch: &ipc::RecordBatch<'_>, body: &Buffer) -> Result<RecordBatch, FormatError> {
         let (columns, rows) = self.packed.batch(batch, body)?;
         let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size());
@@ -316,7 +333,9 @@ fn check_dictionary(field: ipc::Field<'_>) -> Result<(), String> {
 enum Taken {
     /// Of peers: no dictionaries below the columns, no values of a fixed number of bytes or items.
     Plain,
-    /// Of files: those, too.
+    /// Of servers: such values, too.
+    Served,
+    /// Of files: dictionaries below the columns, too.
     Files,
     /// As the values of a file's dictionary, in which is no other.
     Values,
@@ -327,7 +346,7 @@ fn check_field(field: ipc::Field<'_>, taken: Taken) -> Result<(), String> {
     use ipc::{DateUnit, IntervalUnit, Precision, TimeUnit, Type};
     let taken = match field.dictionary() {
         None => taken,
-        Some(_) if taken == Taken::Plain => return Err(DICTIONARY.to_string()),
+        Some(_) if matches!(taken, Taken::Plain | Taken::Served) => return Err(DICTIONARY.to_string()),
         Some(_) if taken == Taken::Values => return Err("a dictionary in a dictionary is not taken".to_string()),
         Some(dictionary) if dictionary.indexType().is_some_and(|int| matches!(int.bitWidth(), 8 | 16 | 32 | 64)) => Taken::Values,
         Some(_) => return Err("the type of its dictionary's indices is missing or none".to_string()),
@@ -383,6 +402,16 @@ fn check_field(field: ipc::Field<'_>, taken: Taken) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("its type ({:?}) is not taken", field.type_type())) }
 }
 
+/// Whether values of a fixed number of bytes or items are in a type of those that peers send.
+fn has_fixed(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeBinary(_) | DataType::FixedSizeList(..) => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => has_fixed(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_fixed(field.data_type())),
+        _ => false,
+    }
+}
+
 fn check_children(field: ipc::Field<'_>, count: usize, taken: Taken) -> Result<(), String> {
     let children = field.children().filter(|c| c.len() == count && count > 0);
     let children = children.ok_or_else(|| "a column within it is missing".to_string())?;
@@ -394,8 +423,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use arrow::array::{AsArray, DictionaryArray, FixedSizeListArray, Int32Array, StringArray, StringViewArray, StructArray};
-    use arrow::datatypes::{Field, Fields, Int8Type};
+    use arrow::array::{
+        AsArray, DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, Int32Array, StringArray, StringViewArray, StructArray,
+    };
+    use arrow::datatypes::{Field, Fields, Int8Type, Int32Type};
     use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
     fn batch() -> RecordBatch {
@@ -415,6 +446,10 @@ mod tests {
 
     /// The batches up to the end of the stream, or where the bytes end.
     fn read(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, FormatError> {
+        read_by(BatchDecoder::new, bytes)
+    }
+
+    fn read_by(open: fn(&[u8]) -> Result<BatchDecoder, FormatError>, bytes: Vec<u8>) -> Result<Vec<RecordBatch>, FormatError> {
         let bytes = Buffer::from(bytes);
         let (mut at, mut decoder, mut batches) = (0, None::<BatchDecoder>, Vec::new());
         while let Framed::Message(frame) = frame(&bytes[at..])? {
@@ -424,7 +459,7 @@ mod tests {
             }
             let (header, body) = (&bytes[begin..begin + frame.header], bytes.slice_with_length(end - frame.body, frame.body));
             match &mut decoder {
-                None => decoder = Some(BatchDecoder::new(header)?.unpacking(1 << 20)),
+                None => decoder = Some(open(header)?.unpacking(1 << 20)),
                 Some(decoder) => batches.extend(decoder.decode(header, &body)?),
             }
             at = end;
@@ -473,6 +508,23 @@ mod tests {
             assert_eq!(batches[0].column(1).as_ref(), coded[0].column(1).as_ref());
             assert_eq!(read(written_with(options(), &[batch(), batch().slice(1, 2)])).unwrap()[0], batch(), "{codec:?}");
         }
+    }
+
+    fn of_fixed_length() -> RecordBatch {
+        let four: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter([*b"anna", *b"bela"].into_iter()).unwrap());
+        let pairs = vec![Some(vec![Some(1), None]), None];
+        let pair: ArrayRef = Arc::new(FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(pairs, 2));
+        let row: ArrayRef = Arc::new(StructArray::new(vec![Field::new("four", four.data_type().clone(), true)].into(), vec![four], None));
+        RecordBatch::try_from_iter_with_nullable([("pair", pair, true), ("row", row, true)]).unwrap()
+    }
+
+    #[test]
+    fn values_of_a_fixed_length_are_taken_of_servers() {
+        let bytes = written_with(IpcWriteOptions::default(), &[of_fixed_length()]);
+        assert_eq!(read_by(BatchDecoder::of_server, bytes.clone()).unwrap(), [of_fixed_length()]);
+        assert!(read(bytes).unwrap_err().to_string().contains("column 'pair': its type (FixedSizeList) is not taken"));
+        // All else is as with other peers.
+        assert_eq!(read_by(BatchDecoder::of_server, written()).unwrap(), read(written()).unwrap());
     }
 
     /// What a dictionary takes is its own memory, and what continues it is put behind it.
@@ -543,12 +595,14 @@ mod tests {
         let rows = with_dictionary(vec![Some(0), None, Some(1)], vec!["anna", "ben"]);
         let options = IpcWriteOptions::default().try_with_compression(Some(ipc::CompressionType::LZ4_FRAME)).unwrap();
         let packed = [written_with(IpcWriteOptions::default(), std::slice::from_ref(&rows)), written_with(options, &[rows])];
-        for bytes in [written()].into_iter().chain(packed) {
+        let fixed = written_with(IpcWriteOptions::default(), &[of_fixed_length()]);
+        for bytes in [written(), fixed].into_iter().chain(packed) {
             for at in 0..bytes.len() {
                 for wrong in [0x00, 0x01, 0x7f, 0x80, 0xff] {
                     let mut bytes = bytes.clone();
                     bytes[at] = wrong;
-                    let _ = read(bytes);
+                    let _ = read(bytes.clone());
+                    let _ = read_by(BatchDecoder::of_server, bytes);
                 }
             }
         }

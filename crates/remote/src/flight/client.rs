@@ -25,7 +25,7 @@ use crate::url::StreamUrl;
 pub const TOKEN_VARIABLE: &str = "TIDEMILL_TOKEN";
 
 /// The largest message taken from a server: twice the largest that our server sends.
-const MESSAGE_BYTES_MAX: usize = 128 << 20;
+pub(super) const MESSAGE_BYTES_MAX: usize = 128 << 20;
 /// What may be on its way to us on one connection before we take it: at 1 GB/s that is 16 ms.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// The same for each stream.

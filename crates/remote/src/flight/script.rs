@@ -15,14 +15,15 @@ use arrow_flight::{
 };
 use futures::Stream;
 use serde_json::{Value, json};
+use tidemill_format::FormatError;
 use tokio::sync::mpsc::{Sender, channel};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::client::{Client, ClientOptions};
+use super::client::{Client, ClientOptions, MESSAGE_BYTES_MAX};
 use super::options::Reconnect;
-use super::wire::{self, Decoder, Encoder};
+use super::wire::{Decoder, Encoder};
 use crate::runtime;
 use crate::url::StreamUrl;
 
@@ -162,10 +163,10 @@ async fn take(
     mut messages: Streaming<FlightData>,
     out: &Sender<Result<PutResult, Status>>,
 ) -> Result<(), Status> {
-    let invalid = |e: arrow::error::ArrowError| Status::invalid_argument(e.to_string());
+    let invalid = |e: FormatError| Status::invalid_argument(e.to_string());
     let first = messages.message().await?.ok_or_else(|| Status::invalid_argument("no schema"))?;
     let id = first.flight_descriptor.as_ref().map(|d| d.path[1].clone()).unwrap_or_default();
-    let mut decoder = Decoder::new(wire::schema(&first).map_err(invalid)?.expect("a schema"));
+    let mut decoder = Decoder::new(&first, MESSAGE_BYTES_MAX).map_err(invalid)?.expect("a schema");
     let hello = {
         let mut script = script.lock().unwrap();
         let taken = script.taken.entry(id.clone()).or_default();

@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::Streaming;
 
-use super::client::{Client, Tries, Trouble};
+use super::client::{Client, MESSAGE_BYTES_MAX, Tries, Trouble};
 use super::options::{Reconnect, Request, Start};
 use super::watched::{TICK, Watchable, Watched};
 use super::wire::{self, Decoder};
@@ -92,7 +92,8 @@ pub enum Received {
 /// A subscriber. It belongs to one thread.
 pub struct Subscriber {
     shared: Arc<Shared>,
-    decoder: Option<Decoder>,
+    /// Of the connection over which the last message came.
+    decoder: Option<Box<Decoder>>,
     place: String,
     task: JoinHandle<()>,
 }
@@ -135,7 +136,7 @@ impl Subscriber {
     /// cannot be read.
     pub fn try_next(&mut self) -> Result<Received, ConnectError> {
         loop {
-            let (item, schema, freed) = {
+            let (item, freed) = {
                 let mut state = self.shared.lock();
                 let Some(item) = state.queue.pop_front() else {
                     state.check()?;
@@ -143,14 +144,16 @@ impl Subscriber {
                 };
                 let full = state.bytes >= state.window;
                 state.bytes -= item.about.bytes;
-                (item, state.schema.clone(), full && state.bytes < state.window)
+                (item, full && state.bytes < state.window)
             };
             if freed {
                 self.shared.room.notify_one();
             }
-            let decoder = self.decoder.get_or_insert_with(|| Decoder::new(schema.expect("known before the first message")));
-            let batch =
-                decoder.decode(item.data).map_err(|e| ConnectError::new(format!("{}: reading a message: {}", self.place, message(&e))))?;
+            if item.decoder.is_some() {
+                self.decoder = item.decoder;
+            }
+            let decoder = self.decoder.as_mut().expect("it comes with the first message");
+            let batch = decoder.decode(item.data).map_err(|e| ConnectError::new(format!("{}: reading rows: {e}", self.place)))?;
             if let Some(batch) = batch {
                 let About { next_offset, snapshot, arrival_ns, bytes, again } = item.about;
                 let batch = if again > 0 { batch.slice(again, batch.num_rows() - again) } else { batch };
@@ -286,12 +289,6 @@ pub fn acknowledge_once(client: &Client, request: &Request, offset: u64) -> Resu
     }
 }
 
-/// An error of Arrow without the name of its kind.
-fn message(error: &arrow::error::ArrowError) -> String {
-    let text = error.to_string();
-    text.split_once("error: ").map_or(text.clone(), |(_, rest)| rest.to_string())
-}
-
 /// What stands beside a message's rows.
 struct About {
     next_offset: Option<u64>,
@@ -304,6 +301,8 @@ struct About {
 
 struct Queued {
     data: FlightData,
+    /// Comes with the first message of a connection: the next one may number its dictionaries anew.
+    decoder: Option<Box<Decoder>>,
     about: About,
 }
 
@@ -375,8 +374,8 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    /// Waits for room, then queues a message, `again` of whose rows came before.
-    async fn put(&self, data: FlightData, beside: Beside, again: usize) {
+    /// Waits for room, then queues a message, `again` of whose rows came before; the first of a connection with its decoder.
+    async fn put(&self, data: FlightData, decoder: Option<Box<Decoder>>, beside: Beside, again: usize) {
         let arrival_ns = clock::now_ns();
         let fresh = wire::rows(&data) - again;
         loop {
@@ -392,7 +391,7 @@ impl Shared {
                     state.bytes += bytes;
                     (state.received, state.snapshot) = (true, beside.snapshot);
                     let about = About { next_offset: beside.offset, snapshot: beside.snapshot, arrival_ns, bytes, again };
-                    state.queue.push_back(Queued { data, about });
+                    state.queue.push_back(Queued { data, decoder, about });
                     break;
                 }
             }
@@ -506,9 +505,11 @@ async fn attempt(
     let status = |status: tonic::Status| Trouble::of("subscribing", &status);
     let first = timeout(HANDSHAKE_TIMEOUT, messages.message()).await.map_err(|_| Trouble::silent("subscribing"))?.map_err(status)?;
     let first = first.ok_or_else(|| Trouble::ended("subscribing"))?;
-    let unreadable = |e| Trouble::protocol(format!("subscribing: the stream's schema: {}", message(&e)));
-    let schema = wire::schema(&first).map_err(unreadable)?;
-    let schema = schema.ok_or_else(|| Trouble::protocol("subscribing: the server's first message says no columns"))?;
+    let decoder = Decoder::new(&first, MESSAGE_BYTES_MAX);
+    let decoder = decoder.map_err(|e| Trouble::protocol(format!("subscribing: the stream's schema: {e}")))?;
+    let decoder = decoder.ok_or_else(|| Trouble::protocol("subscribing: the server's first message says no columns"))?;
+    let schema = decoder.schema().clone();
+    let mut decoder = Some(Box::new(decoder));
     let said = beside(&first)?;
     let mut again = {
         let mut state = shared.lock();
@@ -560,7 +561,7 @@ async fn attempt(
         over |= beside.end;
         let repeated = again.min(wire::rows(&data) as u64);
         again -= repeated;
-        shared.put(data, beside, repeated as usize).await;
+        shared.put(data, decoder.take(), beside, repeated as usize).await;
         if over {
             shared.lock().over = true;
             shared.notify();

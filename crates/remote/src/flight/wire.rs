@@ -1,17 +1,14 @@
 //! Between batches and Flight messages.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::error::ArrowError;
-use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
+use arrow::ipc::root_as_message;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
-use arrow::ipc::{MessageHeader, root_as_message};
 use arrow_flight::{FlightData, SchemaAsIpc};
 use tidemill_connect::ConnectError;
+use tidemill_format::FormatError;
+use tidemill_format::ipc::BatchDecoder;
 
 /// Messages from this size on reuse the length of the one before them: growing a buffer copies it.
 const LARGE_BYTES: usize = 16 << 10;
@@ -59,55 +56,43 @@ impl Encoder {
     }
 }
 
-/// Makes batches of messages.
+/// Makes batches of messages. They may come from a server of another make: [`BatchDecoder`] checks and bounds them, and of
+/// dictionaries it keeps copies, not the messages in which they came.
+#[derive(Debug)]
 pub struct Decoder {
-    schema: SchemaRef,
-    dictionaries: HashMap<i64, ArrayRef>,
+    batches: BatchDecoder,
 }
 
 impl Decoder {
-    /// A decoder for what follows this schema.
-    pub fn new(schema: SchemaRef) -> Self {
-        Decoder { schema, dictionaries: HashMap::new() }
+    /// A decoder for what follows the first message of a call, which says the columns; `None` if it says none. A batch that
+    /// is compressed or has dictionaries may take `bytes_max` in memory, and so may all dictionaries together.
+    ///
+    /// # Errors
+    /// What is wrong with the message, or which column is of a type that is not taken.
+    pub fn new(first: &FlightData, bytes_max: usize) -> Result<Option<Self>, FormatError> {
+        if first.data_header.is_empty() {
+            return Ok(None);
+        }
+        let batches = BatchDecoder::of_server(&first.data_header)?.unpacking(bytes_max);
+        Ok(Some(Decoder { batches }))
+    }
+
+    /// The columns, with the values of dictionaries in their place.
+    pub fn schema(&self) -> &SchemaRef {
+        self.batches.schema()
     }
 
     /// The batch of a message; `None` if it holds none.
     ///
     /// # Errors
-    /// What is wrong with the message.
-    pub fn decode(&mut self, data: FlightData) -> Result<Option<RecordBatch>, ArrowError> {
+    /// What is wrong with the message, or that too much would become of it.
+    pub fn decode(&mut self, data: FlightData) -> Result<Option<RecordBatch>, FormatError> {
         if data.data_header.is_empty() {
             return Ok(None);
         }
-        let message = root_as_message(&data.data_header).map_err(|e| ArrowError::IpcError(format!("the header cannot be read: {e}")))?;
         // Columns that happen to lie well are used in place, the others are copied one by one.
-        let body = Buffer::from(data.data_body);
-        if let Some(batch) = message.header_as_record_batch() {
-            let version = message.version();
-            let decoder = RecordBatchDecoder::try_new(&body, batch, self.schema.clone(), &self.dictionaries, &version)?;
-            return decoder.read_record_batch().map(Some);
-        }
-        if let Some(dictionary) = message.header_as_dictionary_batch() {
-            read_dictionary(&body, dictionary, &self.schema, &mut self.dictionaries, &message.version())?;
-            return Ok(None);
-        }
-        match message.header_type() {
-            MessageHeader::NONE => Ok(None),
-            MessageHeader::Schema => Err(ArrowError::IpcError("a second schema in one stream".into())),
-            other => Err(ArrowError::IpcError(format!("a message that is no rows: {}", other.variant_name().unwrap_or("unknown")))),
-        }
+        self.batches.decode(&data.data_header, &Buffer::from(data.data_body))
     }
-}
-
-/// The schema in a stream's first message; `None` if it holds none.
-///
-/// # Errors
-/// What is wrong with the message.
-pub fn schema(data: &FlightData) -> Result<Option<SchemaRef>, ArrowError> {
-    if data.data_header.is_empty() {
-        return Ok(None);
-    }
-    Schema::try_from(data).map(|schema| Some(Arc::new(schema)))
 }
 
 /// How many rows a message holds, without decoding them; 0 if it holds none, or cannot be read.
@@ -118,9 +103,14 @@ pub fn rows(data: &FlightData) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use arrow::array::{Int32Array, StringArray};
+    use arrow::array::{ArrayRef, AsArray, DictionaryArray, Int32Array, StringArray};
     use arrow::datatypes::{DataType, Field};
+    use arrow::ipc::writer::DictionaryHandling;
+
+    const BYTES_MAX: usize = 64 << 10;
 
     fn batch(rows: i32) -> RecordBatch {
         let numbers = Arc::new(Int32Array::from_iter((0..rows).map(|n| (n % 3 > 0).then_some(n)))) as ArrayRef;
@@ -133,7 +123,8 @@ mod tests {
     fn batches_come_back() {
         let mut encoder = Encoder::new();
         let first = encoder.schema(&batch(0).schema());
-        let mut decoder = Decoder::new(schema(&first).unwrap().unwrap());
+        let mut decoder = Decoder::new(&first, BYTES_MAX).unwrap().unwrap();
+        assert_eq!(decoder.schema(), &batch(0).schema());
         for rows in [1, 0, 20_000, 1, 3] {
             let batch = batch(rows);
             let message = encoder.encode(&batch, super::super::blocks::bytes(&batch)).unwrap();
@@ -149,12 +140,63 @@ mod tests {
 
     #[test]
     fn what_is_no_batch_is_told_apart() {
-        let encoder = Encoder::new();
-        let mut decoder = Decoder::new(batch(0).schema());
+        let mut encoder = Encoder::new();
+        let mut decoder = Decoder::new(&encoder.schema(&batch(0).schema()), BYTES_MAX).unwrap().unwrap();
         assert!(decoder.decode(FlightData::new()).unwrap().is_none());
         assert!(decoder.decode(encoder.schema(&batch(0).schema())).unwrap_err().to_string().contains("second schema"));
         assert!(decoder.decode(FlightData::new().with_data_header(vec![1, 2, 3])).is_err());
-        assert!(schema(&FlightData::new()).unwrap().is_none());
+        assert!(Decoder::new(&FlightData::new(), BYTES_MAX).unwrap().is_none());
+        assert!(Decoder::new(&encoder.encode(&batch(1), 0).unwrap(), BYTES_MAX).is_err(), "rows are no columns");
         assert_eq!((super::rows(&FlightData::new()), super::rows(&encoder.schema(&batch(0).schema()))), (0, 0));
+    }
+
+    /// The messages of a server of another make: one column whose dictionary gets `step` words more with each batch.
+    fn growing(batches: usize, step: usize) -> Vec<FlightData> {
+        let options = IpcWriteOptions::default().with_dictionary_handling(DictionaryHandling::Delta);
+        let (generator, mut context) = (IpcDataGenerator::default(), IpcWriteContext::default());
+        let mut tracker = DictionaryTracker::new(false);
+        let mut messages = Vec::new();
+        for words in (1..=batches).map(|n| n * step) {
+            let values = StringArray::from_iter_values((0..words).map(|n| format!("word {n}")));
+            let keys = Int32Array::from(vec![Some(0), None, Some(words as i32 - 1)]);
+            let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(values)));
+            let batch = RecordBatch::try_from_iter_with_nullable([("word", column, true)]).unwrap();
+            if messages.is_empty() {
+                messages.push(generator.schema_to_bytes_with_dictionary_tracker(&batch.schema(), &mut tracker, &options).into());
+            }
+            let (dictionaries, rows) = generator.encode(&batch, &mut tracker, &options, &mut context).unwrap();
+            messages.extend(dictionaries.into_iter().map(FlightData::from));
+            messages.push(rows.into());
+        }
+        messages
+    }
+
+    /// What a subscriber gets of such messages; none of them may stay in memory.
+    fn words(messages: Vec<FlightData>) -> Result<Vec<Vec<Option<String>>>, FormatError> {
+        let mut decoder = Decoder::new(&messages[0], BYTES_MAX)?.expect("columns");
+        assert_eq!(decoder.schema().field(0).data_type(), &DataType::Utf8);
+        let mut words = Vec::new();
+        for message in messages.into_iter().skip(1) {
+            let body = message.data_body.clone();
+            if let Some(batch) = decoder.decode(message)? {
+                words.push(batch.column(0).as_string::<i32>().iter().map(|word| word.map(String::from)).collect());
+            }
+            assert!(body.is_unique(), "something of a message is kept");
+        }
+        Ok(words)
+    }
+
+    /// Dictionaries used to be kept as they lay in their messages, which they held in memory, and could grow for as long as
+    /// the server continued them.
+    #[test]
+    fn dictionaries_keep_no_message_and_are_bounded() {
+        let word = |n: usize| Some(format!("word {n}"));
+        let expect: Vec<_> = (1..=20).map(|n| vec![word(0), None, word(n * 10 - 1)]).collect();
+        assert_eq!(words(growing(20, 10)).unwrap(), expect);
+        // A message has some 13 KB; it is their sum that is too much.
+        let messages = growing(20, 1000);
+        assert!(messages.iter().all(|message| message.data_body.len() < BYTES_MAX / 4));
+        let error = words(messages).unwrap_err().to_string();
+        assert!(error.contains("its dictionaries take") && error.contains("no more than one message, which is 65536"), "{error}");
     }
 }
