@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from common import cpu, run, say
+from common import cpu, peak_mb, run, say
 
 KAFKA = os.environ.get("KAFKA_PEER", "")
 SAMZA = os.environ.get("SAMZA_PEER", "")
@@ -127,12 +127,3 @@ def java_below(pid):
         return False
 
     return [child for child, name in names.items() if name == "java" and below(child)]
-
-
-def peak_mb(pid):
-    """Most memory that a process has held, MB."""
-    try:
-        with open(f"/proc/{pid}/status") as file:
-            return next((int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM")), 0.0)
-    except OSError:
-        return 0.0

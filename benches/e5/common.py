@@ -140,6 +140,15 @@ def cpu(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def peak_mb(pid):
+    """Most memory that a process has held since its program began, MB; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return next((int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM")), 0.0)
+    except OSError:
+        return 0.0
+
+
 def say(*what):
     """How it goes, on standard error: results are on standard output."""
     print(*what, file=sys.stderr, flush=True)

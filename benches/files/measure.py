@@ -11,22 +11,27 @@ import signal
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 
-from common import TIDEMILL
+from common import TIDEMILL, peak_mb
 
 # Seconds that one command may take.
 RUN_MAX = 1_800
 # Seconds that a server may take to start.
 START_MAX = 60
 BLOCK = 1 << 20
+# Seconds between two looks at the memory of a command, 0.03 ms a process: what it grows by in its last 20 ms is missed.
+LOOK_EVERY = 0.02
+# Seconds between two looks for the processes of a command, 2 ms where there are a hundred: one that lives shorter may be missed.
+ASK_EVERY = 0.2
 
 
 @dataclass
 class Done:
-    """What a command did. Memory is that of the largest process, where a command is several; it is never below that of
-    what started it, some 20 MB."""
+    """What a command did. Memory is that of the largest process, where a command is several: what a job of ours says of
+    itself, and what `Peak` sees of others."""
 
     seconds: float
     cpu_s: float
@@ -49,12 +54,51 @@ def end(process):
         process.wait(START_MAX)
 
 
+class Peak(threading.Thread):
+    """Watches how much memory a process of `start` and those that it started hold, until `end`, which must come before the
+    process is waited for.
+
+    Not by `ru_maxrss`, what the system says when a process has ended: that begins with the peak of whoever started it, here
+    that of Python and all that it has loaded, because it outlives execve(2)."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.mb, self.over = pid, 0.0, threading.Event()
+        self.start()
+
+    def run(self):
+        known, asked = [self.pid], time.monotonic()
+        while not self.over.is_set():
+            self.mb = max([self.mb, *map(peak_mb, known)])
+            self.over.wait(LOOK_EVERY)
+            if time.monotonic() - asked >= ASK_EVERY:
+                known, asked = in_session(self.pid), time.monotonic()
+
+    def end(self):
+        """The most that one of them held, MB."""
+        self.over.set()
+        self.join()
+        return self.mb
+
+
+def in_session(leader):
+    """The processes of a session, its leader among them."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        # It may have just ended.
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            if int(file.read().rsplit(")", 1)[1].split()[3]) == leader:
+                found.append(pid)
+    return found
+
+
 def measured(command, env=None, limit=RUN_MAX):
     """Runs a command to its end, with nothing on its standard input; one that fails or takes longer than `limit` seconds is an error."""
     name = os.path.basename(command[0])
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
         process = start(command, stdout=out, stderr=errors, env={**os.environ, **(env or {})})
+        peak = Peak(process.pid)
         try:
             waiting = os.pidfd_open(process.pid)
             try:
@@ -63,10 +107,12 @@ def measured(command, env=None, limit=RUN_MAX):
                 os.close(waiting)
             if not ready:
                 raise RuntimeError(f"{name} took more than {limit} s")
-            _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - begun
+            peak.end()
+            _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
+            peak.end()
             end(process)
         out.seek(0)
         errors.seek(0)
@@ -74,7 +120,7 @@ def measured(command, env=None, limit=RUN_MAX):
         if process.returncode != 0:
             said = errors.read().decode(errors="replace").strip()[-600:]
             raise Ended(process.returncode, f"{name} ended with {process.returncode}: {said}")
-        return Done(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, text)
+        return Done(seconds, usage.ru_utime + usage.ru_stime, peak.mb, text)
 
 
 class Ended(RuntimeError):
@@ -101,6 +147,7 @@ def job(path, values, parallelism, wrap=lambda command: command, **options):
         done = measured(wrap(command), **options)
         with open(summary) as file:
             done.summary = json.load(file)
+        done.peak_mb = done.summary["peak_memory_bytes"] / 2**20
         return done
 
 
