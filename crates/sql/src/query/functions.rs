@@ -13,6 +13,7 @@ use datafusion_functions_nested::planner::{FieldAccessPlanner, NestedFunctionPla
 use tidemill_plan::function::{SessionSettings, scalar_functions};
 use tidemill_plan::process::{Body, Function, Kind};
 
+use super::cast_names::{NAMED_CAST, NamedCast};
 use crate::diagnostic::SqlError;
 
 /// Flink's names for aggregates that DataFusion has under another.
@@ -25,7 +26,7 @@ const AGGREGATE_NAMES: &[(&str, &str)] = &[
 ];
 
 /// Names that calls are turned into, not meant to be written.
-const INTERNAL: &[&str] = &["flink_cast", "flink_cast_string", "flink_try_cast", "floor_time", "ceil_time"];
+const INTERNAL: &[&str] = &["flink_cast", "flink_cast_string", "flink_try_cast", "floor_time", "ceil_time", NAMED_CAST];
 
 /// The functions of tables that are syntax.
 const TABLE_FUNCTIONS: &[&str] = &["tumble", "hop", "cumulate", "session"];
@@ -54,6 +55,7 @@ impl Functions {
             }
             scalar.insert(f.name().to_string(), f);
         }
+        scalar.insert(NAMED_CAST.to_string(), Arc::new(ScalarUDF::new_from_impl(NamedCast::new())));
         let mut aggregate = HashMap::new();
         // Ours come last, so that they win.
         let ours = tidemill_plan::exact::aggregate_functions().into_iter().chain(tidemill_plan::aggregate::aggregate_functions());

@@ -1,13 +1,14 @@
 //! Planning: from the statements' trees to DataFusion's logical plans, with Flink's meaning.
 //!
 //! The way of a query: [`rewrite_sql`] turns what Flink writes differently into what DataFusion
-//! knows (with [`legacy_window`] for `GROUP BY TUMBLE(…)` and [`interval`] for intervals); DataFusion
-//! plans it against [`context`], which resolves names ([`catalog`], [`functions`], [`types`]) and calls
-//! [`window`] for what stands in `FROM` ([`match_recognize`] for patterns); [`rewrite_plan`] gives casts
-//! and averages Flink's meaning, [`unnest`] makes plain plans of `CROSS JOIN UNNEST`, [`temporal`] sees to
-//! `FOR SYSTEM_TIME AS OF` before and after, with [`lookup`] for processing time.
+//! knows (with [`legacy_window`] for `GROUP BY TUMBLE(…)`, [`interval`] for intervals and [`cast_names`] for
+//! casts that DataFusion would name alike); DataFusion plans it against [`context`], which resolves names
+//! ([`catalog`], [`functions`], [`types`]) and calls [`window`] for what stands in `FROM` ([`match_recognize`] for
+//! patterns); [`rewrite_plan`] gives casts and averages Flink's meaning, [`unnest`] makes plain plans of
+//! `CROSS JOIN UNNEST`, [`temporal`] sees to `FOR SYSTEM_TIME AS OF` before and after, with [`lookup`] for processing time.
 //! Errors come out through [`error`]. Tables and sinks: [`create`], [`like`], [`insert`], [`show`]; [`union`] puts files together.
 
+mod cast_names;
 pub(crate) mod catalog;
 pub(crate) mod context;
 pub(crate) mod create;

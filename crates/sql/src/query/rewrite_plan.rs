@@ -16,6 +16,7 @@ use datafusion_expr::logical_plan::{Aggregate, Projection, Window};
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{Cast, Expr, ExprSchemable, Like, LogicalPlan, Operator, WindowFunctionDefinition, lit};
 
+use super::cast_names::NAMED_CAST;
 use super::functions::Functions;
 use super::unnest;
 use crate::diagnostic::SqlError;
@@ -82,6 +83,7 @@ fn casts(expr: Expr, schema: &DFSchema, functions: &Functions) -> Result<Transfo
     expr.transform_up(|e| {
         let rewritten = match &e {
             Expr::Cast(cast) => flink_cast(&cast.expr, cast.field.data_type(), false, schema, functions)?,
+            Expr::ScalarFunction(call) if call.func.name() == NAMED_CAST => call.args.first().cloned(),
             // The executor knows the backslash only.
             Expr::Like(like) => match (like.escape_char.filter(|c| *c != '\\'), like.pattern.as_ref()) {
                 (Some(escape), Expr::Literal(ScalarValue::Utf8(Some(pattern)), _)) => {
@@ -214,19 +216,30 @@ fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<Logi
     let columns = (0..kept).map(|i| Column::from(schema.qualified_field(i)));
     let mut outputs: Vec<Expr> = columns.filter(|column| !is_number(column)).map(Expr::Column).collect();
     let mut inner: Vec<Expr> = Vec::with_capacity(exprs.len() + 1);
+    // What is computed is compared, not its name: the COUNT of `AVG(a)` and `COUNT(TRY_CAST(a AS INT))` have the same.
     let mut keep = |expr: Expr| {
-        let (qualifier, name) = expr.qualified_name();
-        if !inner.iter().any(|e| e.qualified_name() == (qualifier.clone(), name.clone())) {
-            inner.push(expr);
+        if let Some(known) = inner.iter().find(|known| unaliased(known) == unaliased(&expr)) {
+            let (qualifier, name) = known.qualified_name();
+            return Expr::Column(Column::new(qualifier, name));
         }
+        let (qualifier, plain) = expr.qualified_name();
+        let mut name = plain.clone();
+        let mut count = 0;
+        while inner.iter().any(|known| known.qualified_name() == (qualifier.clone(), name.clone())) {
+            count += 1;
+            name = format!("{plain}:{count}");
+        }
+        inner.push(if count == 0 { expr } else { unaliased(&expr).clone().alias_qualified(qualifier.clone(), name.clone()) });
         Expr::Column(Column::new(qualifier, name))
     };
     for ((expr, whole), i) in exprs.iter().zip(types).zip(kept..) {
+        let (qualifier, field) = schema.qualified_field(i);
         let Some(whole) = whole else {
-            outputs.push(keep(expr.clone()));
+            let column = keep(expr.clone());
+            let same = column.qualified_name() == expr.qualified_name();
+            outputs.push(if same { column } else { column.alias_qualified(qualifier.cloned(), field.name()) });
             continue;
         };
-        let (qualifier, field) = schema.qualified_field(i);
         let sum = keep(with_function(expr, "sum", functions));
         let count = keep(with_function(expr, "count", functions));
         let quotient = Expr::BinaryExpr(BinaryExpr::new(Box::new(sum), Operator::Divide, Box::new(count)));
@@ -238,6 +251,14 @@ fn averages(node: LogicalPlan, functions: &Functions) -> Result<Transformed<Logi
         other => other,
     };
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(outputs, Arc::new(below))?)))
+}
+
+/// What an expression computes, whatever it is called.
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
 }
 
 /// Whether the columns of a node are those of an aggregate by grouping sets, with the number of the set.

@@ -9,6 +9,7 @@ use sqlparser::ast::{
 use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
 
+use super::cast_names;
 use super::functions::Functions;
 use super::grouping;
 use super::hints::Hints;
@@ -41,7 +42,10 @@ impl Rewriter<'_> {
     fn rewrite(&self, node: NodeMut<'_>) -> Result<(), SqlError> {
         match node {
             NodeMut::Select(select) => self.select(select)?,
-            NodeMut::AfterQuery(query) => order_distinct(query),
+            NodeMut::AfterQuery(query) => {
+                cast_names::tell_apart(query, self.functions);
+                order_distinct(query);
+            }
             NodeMut::AfterTableFactor(factor) => number_elements(factor),
             NodeMut::AfterExpr(expr) => self.expr(expr)?,
             NodeMut::Expr(_) => {}
@@ -311,7 +315,8 @@ fn table_argument(arg: &FunctionArg) -> Option<String> {
     }
 }
 
-fn take(expr: &mut Expr) -> Expr {
+/// The expression; NULL stays in its place.
+pub(super) fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()))
 }
 

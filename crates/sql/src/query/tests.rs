@@ -699,6 +699,31 @@ fn lookup_joins_that_cannot_be() {
     );
 }
 
+/// DataFusion names a cast without its type: it refused such keys and aggregates, as two columns of one name, and took the
+/// sum of an AVG of whole numbers for that of the same value under a cast.
+#[test]
+fn casts_of_one_value_are_columns_of_their_own() {
+    plan(
+        "SELECT CAST(trade.size AS STRING), CAST(size AS BIGINT), SUM(price) FROM trade GROUP BY CAST(size AS STRING), CAST(size AS BIGINT)",
+        "Projection: CAST(trade.size AS Utf8) AS EXPR$0, CAST(trade.size AS Int64) AS EXPR$1, sum(trade.price) AS EXPR$2
+         Aggregate: groupBy=[[flink_cast_string(trade.size) AS CAST(trade.size AS Utf8), CAST(trade.size AS Int64) AS CAST(trade.size AS Int64)]], aggr=[[sum(trade.price)]]",
+    );
+    for query in [
+        "SELECT SUM(size), SUM(CAST(size AS DOUBLE)), SUM(TRY_CAST(size AS DOUBLE)) FROM trade",
+        "SELECT COUNT(*) FROM trade GROUP BY CAST(size AS BIGINT) + 1, size + 1, CAST(CAST(size AS STRING) AS BIGINT) + 1",
+        "SELECT CAST(size AS INTEGER) FROM trade GROUP BY CAST(size AS INT), CAST(size AS STRING) ORDER BY CAST(size AS STRING)",
+        "SELECT COUNT(*) FROM trade GROUP BY CUBE (CAST(size AS INT), CAST(size AS STRING)) HAVING GROUPING(CAST(size AS INT)) = 1",
+        "SELECT 1 UNION ALL SELECT CAST(size AS BIGINT) FROM trade GROUP BY CAST(size AS BIGINT), CAST(size AS STRING)",
+    ] {
+        let text = shown_plan(query);
+        assert!(!text.contains("named_cast"), "{query}\n{text}");
+    }
+    // Two sums and two counts, not one of each.
+    let means = shown_plan("SELECT AVG(size), AVG(CAST(size AS BIGINT)) FROM trade");
+    let aggregate = means.lines().find(|line| line.contains("Aggregate:")).expect("an aggregate");
+    assert_eq!(aggregate.matches("(CAST(trade.size AS Int64))").count(), 2, "{means}");
+}
+
 /// Whoever knows the connectors says which tables can be looked up.
 #[test]
 fn tables_that_cannot_be_looked_up() {
