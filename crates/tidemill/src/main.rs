@@ -37,6 +37,7 @@ fn notice(text: &str) {
 }
 
 fn main() -> ExitCode {
+    allocator::keep_what_is_free();
     tidemill_hub::register();
     tidemill_runtime::process::notices(notice);
     #[cfg(feature = "network")]

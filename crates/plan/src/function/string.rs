@@ -380,7 +380,12 @@ fn reverse(call: &Call) -> Result<ArrayRef> {
 
 fn replace(call: &Call) -> Result<ArrayRef> {
     let (texts, olds, news) = (call.text(0)?, call.text(1)?, call.text(2)?);
+    let bytes = texts.array.value_offsets().last().zip(texts.array.value_offsets().first()).map_or(0, |(last, first)| last - first);
     build_text(call.rows, |r, out| {
+        if r == 0 {
+            // Mostly little is replaced.
+            out.reserve(bytes as usize);
+        }
         let (text, old, new) = (texts.get(r)?, olds.get(r)?, news.get(r)?);
         if let ([old], [] | [_]) = (old.as_bytes(), new.as_bytes()) {
             replace_byte(text.as_bytes(), *old, new.as_bytes().first().copied(), out);
@@ -398,20 +403,48 @@ fn replace(call: &Call) -> Result<ArrayRef> {
 }
 
 /// Appends `text` with each `old` replaced by `new`, or left out: ASCII characters, so that no byte is
-/// part of another one. No branch depends on what the bytes are.
+/// part of another one.
 fn replace_byte(text: &[u8], old: u8, new: Option<u8>, out: &mut Vec<u8>) {
+    match new {
+        Some(new) => out.extend(text.iter().map(|byte| if *byte == old { new } else { *byte })),
+        None => leave_out(text, old, out),
+    }
+}
+
+/// Appends `text` without each `old`, eight bytes at a time: mostly none of them is one, or one is, and no branch depends
+/// on which of the two it is.
+fn leave_out(text: &[u8], old: u8, out: &mut Vec<u8>) {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
     let start = out.len();
-    let Some(new) = new else {
-        out.resize(start + text.len(), 0);
-        let mut kept = start;
-        for byte in text {
-            out[kept] = *byte;
-            kept += usize::from(*byte != old);
+    out.resize(start + text.len(), 0);
+    let place = &mut out[start..];
+    let mut kept = 0;
+    let each = |bytes: &[u8], kept: &mut usize, place: &mut [u8]| {
+        for byte in bytes {
+            place[*kept] = *byte;
+            *kept += usize::from(*byte != old);
         }
-        out.truncate(kept);
-        return;
     };
-    out.extend(text.iter().map(|byte| if *byte == old { new } else { *byte }));
+    let (words, rest) = text.as_chunks::<8>();
+    for bytes in words {
+        let word = u64::from_le_bytes(*bytes);
+        let differs = word ^ (ONES * u64::from(old));
+        // The lowest mark is of an `old`; those above it may be of others.
+        let marks = differs.wrapping_sub(ONES) & !differs & HIGH;
+        if marks & marks.wrapping_sub(1) != 0 {
+            each(bytes, &mut kept, place);
+            continue;
+        }
+        // The bytes above the one that is left out move down; 64 if none is.
+        let at = marks.trailing_zeros() & !7;
+        let below = 1u64.checked_shl(at).map_or(u64::MAX, |bit| bit - 1);
+        let joined = word & below | (word >> 8) & !below;
+        place[kept..kept + 8].copy_from_slice(&joined.to_le_bytes());
+        kept += 8 - usize::from(marks != 0);
+    }
+    each(rest, &mut kept, place);
+    out.truncate(start + kept);
 }
 
 fn chr(call: &Call) -> Result<ArrayRef> {
@@ -512,6 +545,20 @@ mod tests {
         check("trim", &["' a '"], "a");
         check("ltrim", &["'xxay'", "'xy'"], "ay");
         check("rtrim", &["'a  '"], "a");
+    }
+
+    #[test]
+    fn bytes_are_left_out() {
+        for length in 0..40 {
+            for every in 1..10 {
+                // Neighbours of 'c' among them, whose marks may be wrong.
+                let text: Vec<u8> = (0..length).map(|i| if i % every == 0 { b'c' } else { b"bdxc\xc3\xa4"[i * 7 % 6] }).collect();
+                let mut out = b"before".to_vec();
+                leave_out(&text, b'c', &mut out);
+                let expect: Vec<u8> = text.iter().copied().filter(|byte| *byte != b'c').collect();
+                assert_eq!(out, [b"before", expect.as_slice()].concat(), "{length}, {every}");
+            }
+        }
     }
 
     /// What is done with a whole column of ASCII at once, on a part of one.
