@@ -49,7 +49,9 @@ fn installed(package: &str, there: impl Fn() -> bool) -> bool {
     }
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
-        command.args(["-o", "DPkg::Lock::Timeout=300", "-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        // Without a network it shall be known soon.
+        command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::Retries=0", "-q", "-y"]);
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
         command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
     };
     let install = ["install", "--no-install-recommends", package];
