@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
 use crate::worker::source::SplitState;
 use crate::worker::state::Saved;
-use crate::worker::{Event, Shared, Snapshot, Start, Worker};
+use crate::worker::{Event, Shared, Snapshot, Start, Worker, tidy_up};
 
 /// The least time between two checkpoints that sources ask for.
 const WANTED_PAUSE: Duration = Duration::from_millis(50);
@@ -390,7 +390,10 @@ impl Running {
                 Ok(Event::Finished) => self.finished += 1,
                 Ok(Event::CheckpointWanted) => wanted = true,
                 Ok(Event::Snapshot(_)) => return Err(JobError::failed("internal error: a snapshot that nobody asked for")),
-                Err(RecvTimeoutError::Timeout) => self.check_threads()?,
+                Err(RecvTimeoutError::Timeout) => {
+                    tidy_up();
+                    self.check_threads()?;
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(JobError::failed("internal error: the workers are gone")),
             }
         }

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     allocator::keep_what_is_free();
     tidemill_hub::register();
     tidemill_runtime::process::notices(notice);
+    tidemill_runtime::at_rest(allocator::collect_at_times);
     #[cfg(feature = "network")]
     {
         tidemill_remote::register();

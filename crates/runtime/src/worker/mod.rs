@@ -42,6 +42,8 @@ use crate::row_bytes::Gathered;
 use crate::settings::Settings;
 use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
+pub use sleep::at_rest;
+pub(crate) use sleep::tidy_up;
 use source::{Outcome, SourceTask, SplitState};
 use state::Saved;
 use turns::Turns;

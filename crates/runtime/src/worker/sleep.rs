@@ -6,10 +6,28 @@
 //! ([`Worker::pause`]): else a source that once had nothing would not be asked again, and the few rows of one pipeline
 //! would wait for an end of another's.
 
+use std::sync::OnceLock;
+
 use tidemill_block::clock;
 
 use super::{Body, Instance, NAP, Worker};
 use crate::JobError;
+
+static AT_REST: OnceLock<fn()> = OnceLock::new();
+
+/// What each thread of a job calls before it sleeps, workers and coordinator, so up to thousands of times a second and from
+/// several threads at once: for a process that has something to tidy up when there is time. The first call counts.
+pub fn at_rest(what: fn()) {
+    // Whoever came first keeps it.
+    let _ = AT_REST.set(what);
+}
+
+/// Calls what was asked for.
+pub(crate) fn tidy_up() {
+    if let Some(what) = AT_REST.get() {
+        what();
+    }
+}
 
 impl Worker {
     /// Nothing to do at the moment: passes on what was gathered, then sleeps. `reads` says whether sources are polled.
@@ -83,6 +101,7 @@ impl Worker {
                 }
             }
         }
+        tidy_up();
         self.shared.signals[self.shard].wait(&mut self.sockets, nap);
     }
 }

@@ -415,6 +415,20 @@ fn check_comes_to(job: &Arc<Shared>, tables: usize, holds: impl Fn() -> bool) {
     assert!(holds());
 }
 
+/// Whoever has something to tidy up is called by a worker that has nothing to read.
+#[test]
+fn a_worker_that_rests_tidies_up() {
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+    at_rest(|| {
+        CALLED.fetch_add(1, Ordering::Relaxed);
+    });
+    let schema = row(0).schema();
+    let silent = Told { endless: true, next: Arc::new(|| None) };
+    let nodes = vec![node("table 0", table(Arc::new(silent), false, &schema), Vec::new(), &schema)];
+    let job = Arc::new(shared(nodes, 1, HashMap::new(), false, &[]));
+    check_comes_to(&job, 1, || CALLED.load(Ordering::Relaxed) > 0);
+}
+
 /// A source that had nothing once was asked again only when the worker slept, which it did not while another had rows.
 #[test]
 fn a_source_that_had_nothing_is_asked_again_while_another_always_has_rows() {
