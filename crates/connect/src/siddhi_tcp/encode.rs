@@ -91,6 +91,9 @@ impl Encoder {
             Some(index) => Some(self.stamps(index, batch.column(index))?),
         };
         let stamps = stamps.as_deref();
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
         match self.event_bytes {
             Some(bytes) if self.frame_events == 1 => self.single(batch.num_rows(), bytes, &values, stamps, now_ms, out),
             Some(bytes) => self.fixed(batch.num_rows(), bytes, &values, stamps, now_ms, out),

@@ -512,6 +512,24 @@ fn random_rows_go_round() {
     }
 }
 
+/// A block without rows is no frame, whatever a frame holds.
+#[test]
+fn a_block_without_rows_writes_nothing() {
+    for frame_events in ["1", "3"] {
+        let place = place(&[]);
+        let mut reading = place.read("t", &numbers(), &[]);
+        let mut writer = place.writer("t", &numbers(), &[("frame.events", frame_events)]);
+        let row = text::parse(&numbers(), "1 2");
+        writer.write(&row.slice(0, 0)).unwrap();
+        writer.write(&row).unwrap();
+        writer.write(&row.slice(0, 0)).unwrap();
+        assert_eq!(writer.prepare(true).unwrap(), Vec::<serde_json::Value>::new());
+        reading.until(1000, |r| !r.rows.is_empty());
+        assert_eq!(reading.rows.len(), 1);
+        assert_eq!(reading.bytes, writer.stats().bytes);
+    }
+}
+
 #[test]
 fn the_wire_has_no_null() {
     let place = place(&[]);
