@@ -240,6 +240,13 @@ pub trait Source: Send + Sync {
     /// What was opened and why it failed.
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError>;
 
+    /// Whether a reader that is opened at a position gives the rows behind it. By default that is so for readers that
+    /// have a position before they are read. Where it is said not to be so, nothing can be asked for again, and a position
+    /// only tells up to where rows are safe ([`Source::committed`]).
+    fn replays(&self) -> Option<bool> {
+        None
+    }
+
     /// The metadata columns that the connector offers: key and type.
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {
         Vec::new()

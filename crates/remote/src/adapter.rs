@@ -5,9 +5,10 @@
 //! Each split of the source is a publisher of its own, named after the split. With each message the
 //! reader's position goes to the server, which keeps it with the rows it has taken and gives it back
 //! in the handshake: the adapter itself keeps no state, and neither its end nor the server's loses
-//! or repeats a row. Sources that cannot be read again (standard input, sockets) have no position;
-//! what they gave is kept until it is acknowledged, which bears breaks of the connection and crashes
-//! of the server, but not the end of the adapter.
+//! or repeats a row. Sources that cannot be read again (standard input, sockets, requests over HTTP) go on from
+//! no position; what they gave is kept until it is acknowledged, which bears breaks of the connection and crashes
+//! of the server, but not the end of the adapter. Acknowledged rows are for a source what those of a committed
+//! checkpoint are in a job: whoever sent them may be answered, a log behind them may be forgotten.
 //!
 //! One thread reads the splits: those of a bounded source one after the other, each when the one before
 //! is acknowledged, those of an unbounded one in turn. What lives elsewhere: the publisher (`flight/publisher.rs`)
@@ -190,9 +191,11 @@ impl Adapter {
             {
                 lanes.push(Lane::new(&common, split, common.wanted.as_deref())?);
             }
-            let (mut moved, mut at) = (false, 0);
+            let (mut moved, mut at, mut safe) = (false, 0, Vec::new());
             while at < lanes.len() {
-                match lanes[at].step(&common, at == 0 || !in_order)? {
+                let step = lanes[at].step(&common, at == 0 || !in_order)?;
+                safe.extend(lanes[at].settled());
+                match step {
                     Step::Moved => moved = true,
                     Step::Waits => {}
                     Step::Done => {
@@ -203,6 +206,13 @@ impl Adapter {
                     }
                 }
                 at += 1;
+            }
+            // Somebody may wait behind the source: for an answer, or to forget what was read.
+            if common.source.wants_checkpoint() {
+                lanes.iter_mut().for_each(Lane::hurry);
+            }
+            if !safe.is_empty() {
+                common.source.committed(&safe);
             }
             let now = Instant::now();
             if stopping && patience.is_over(lanes.iter().map(Lane::acknowledged).sum(), lanes.iter().all(Lane::away), now) {

@@ -94,6 +94,11 @@ impl Source for CdcSource {
         true
     }
 
+    /// Before the place in the log is known there is no position.
+    fn replays(&self) -> Option<bool> {
+        Some(true)
+    }
+
     fn committed(&self, positions: &[serde_json::Value]) {
         let committed = positions.iter().filter_map(|p| Position::of(p, &self.owner).ok().flatten()).map(|p| p.from.at).max();
         if let Some(at) = committed {

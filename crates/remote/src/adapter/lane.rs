@@ -49,7 +49,7 @@ pub(super) struct Lane {
     /// The source can be read again from a position.
     replays: bool,
     reader: Box<dyn Reader>,
-    /// Nothing was read from the reader since it was opened at the beginning.
+    /// The reader is open, and nothing was read from it since it was opened at the beginning.
     untouched: bool,
     gather: Gather,
     /// What is gathered goes out, however little it is.
@@ -62,8 +62,12 @@ pub(super) struct Lane {
     skip: u64,
     /// The last place from which rows can be read again, as the server shall know it.
     mark: Option<Value>,
-    /// The server does not know any such place yet.
+    /// The server does not know it yet.
     announce: bool,
+    /// A place of the reader, and the number of the row there: what comes before is safe when it is acknowledged.
+    owed: Option<(u64, Value)>,
+    /// The place that the source was told last.
+    safe: Value,
     /// The number of the next row that is sent.
     row: u64,
     /// The number of the first row that was not published before this run.
@@ -77,8 +81,11 @@ impl Lane {
     pub fn new(common: &Common, split: Split, wanted: Option<&[String]>) -> Result<Self, ConnectError> {
         let mut context = common.context.clone();
         let mut schema = common.schema.clone();
-        let mut reader = common.source.open(&split, context.clone())?;
-        let replays = !reader.position().is_null();
+        let said = common.source.replays();
+        // One that is known to replay is opened where the server stands: at its beginning it might do what it did before.
+        let mut reader: Box<dyn Reader> =
+            if said == Some(true) { Box::new(Closed) } else { common.source.open(&split, context.clone())? };
+        let replays = said.unwrap_or_else(|| !reader.position().is_null());
         // Rows that are kept must stay what they are. Where records are passed over, what is not read of one
         // may decide whether it counts; and an endless source may be one that is not opened twice.
         let projects = replays && common.on_error == OnError::Fail && common.source.bounded() && !common.changes;
@@ -114,7 +121,7 @@ impl Lane {
             context,
             replays,
             reader,
-            untouched: true,
+            untouched: said != Some(true),
             gather: Gather::new(common.block_rows),
             flush: false,
             ended: false,
@@ -123,6 +130,8 @@ impl Lane {
             skip: 0,
             mark: None,
             announce: false,
+            owed: None,
+            safe: Value::Null,
             row: 0,
             first: None,
             bytes_in: 0,
@@ -155,6 +164,39 @@ impl Lane {
     /// The server is away: nothing can be acknowledged.
     pub fn away(&self) -> bool {
         !self.publisher.connected()
+    }
+
+    /// Notes where the reader stands, if everything that it gave was sent and no earlier place is waited for: one at a
+    /// time is enough for the source to hear of all rows in the end.
+    fn note(&mut self) {
+        if self.owed.is_none() && self.gather.rows() == 0 {
+            let place = self.reader.position();
+            if !place.is_null() && place != self.safe {
+                self.owed = Some((self.row, place));
+            }
+        }
+    }
+
+    /// The place of the reader before which all rows survive a crash of the server, if that has moved: the source may
+    /// be told.
+    pub fn settled(&mut self) -> Option<Value> {
+        self.owed.as_ref()?;
+        let acknowledged = self.publisher.acknowledged();
+        let (_, place) = self.owed.take_if(|(row, _)| *row <= acknowledged)?;
+        self.safe = place.clone();
+        Some(place)
+    }
+
+    /// Somebody behind the source waits until what was read is safe.
+    pub fn hurry(&mut self) {
+        self.publisher.hurry(self.row + self.gather.rows() as u64);
+        // Where the reader stands may have changed without a row. It stands at the next row only if none wait, and none are
+        // passed over; before the first handshake that row has no number.
+        if self.replays && self.gather.rows() == 0 && self.skip == 0 && self.first.is_some() {
+            let mark = Some(Mark::json(self.row, self.reader.position()));
+            self.announce |= mark != self.mark;
+            self.mark = mark;
+        }
     }
 
     /// Ends without the server's acknowledgement.
@@ -195,7 +237,13 @@ impl Lane {
                 self.change(common, wanted.as_deref())?;
                 Ok(Step::Moved)
             }
-            Ready::Finished => Ok(Step::Done),
+            Ready::Finished => {
+                // Only the place where the reader stands now counts any more. The source may have been told of it just before
+                // and had no time to say so.
+                (self.owed, self.safe) = (None, Value::Null);
+                self.note();
+                Ok(Step::Done)
+            }
             Ready::Wait => Ok(Step::Waits),
             Ready::Rows if !turn => Ok(Step::Waits),
             Ready::Rows if self.announce => {
@@ -208,6 +256,7 @@ impl Lane {
             Ready::Rows => {
                 let Some(batch) = self.next_batch(common)? else {
                     self.publisher.flush();
+                    self.note();
                     if self.ended && !self.finishing {
                         self.finishing = true;
                         self.publisher.finish();
@@ -222,6 +271,7 @@ impl Lane {
                 // If not, the connection broke just now, and the next handshake says where to go back to.
                 assert!(sent || self.replays, "rows that are kept have room when the publisher is ready for them");
                 self.mark = behind.or(self.mark.take());
+                self.note();
                 Ok(Step::Moved)
             }
         }
@@ -239,11 +289,14 @@ impl Lane {
         if mark.row > 0 || !mark.at.is_null() || !self.untouched {
             let position = (!mark.at.is_null()).then_some(mark.at);
             let split = Split { id: self.id.clone(), position };
+            // What it holds (a connection, a partition, a replication slot) may be had by one reader only.
+            self.reader = Box::new(Closed);
             self.reader = common.source.open(&split, self.context.clone())?;
             self.untouched = mark.row == 0 && split.position.is_none();
         }
         self.skip = handshake.offset - mark.row;
         self.announce = handshake.position.is_none();
+        self.owed = None;
         self.mark = Some(Mark::json(mark.row, self.reader.position()));
         self.gather.clear();
         (self.ended, self.flush, self.finishing) = (self.stopped, false, false);
@@ -337,6 +390,19 @@ pub(super) fn columns(schema: &Schema, wanted: Option<&[String]>) -> Option<Vec<
         columns.push(0);
     }
     (columns.len() < schema.fields().len()).then_some(columns)
+}
+
+/// Stands for a reader while another one is opened.
+struct Closed;
+
+impl Reader for Closed {
+    fn poll(&mut self, _rows_max: usize) -> Result<Polled, ConnectError> {
+        Ok(Polled::Pending)
+    }
+
+    fn position(&self) -> Value {
+        Value::Null
+    }
 }
 
 /// Names this run of the process.

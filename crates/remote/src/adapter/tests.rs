@@ -1,10 +1,15 @@
 //! Adapters against a server that follows a script.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::thread::{self, JoinHandle};
 
 use super::*;
 use crate::flight::script::{Script, Scripted};
+
+/// Not a bound on time: what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn adapter(server: &Scripted, from: &str, id: Option<&str>) -> Adapter {
     let options = [("url".to_string(), server.url()), ("reconnect.backoff".to_string(), "1 ms".to_string())];
@@ -114,6 +119,74 @@ fn stopping_acknowledges_what_was_read() {
     assert!(!done.finished && done.rows > 0);
     let published: usize = taken(&server).iter().map(Vec::len).sum();
     assert_eq!(published as u64, done.rows);
+}
+
+/// An adapter on a thread of its own.
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Progress, ConnectError>>,
+}
+
+impl Running {
+    fn start(adapter: Adapter) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        Running { stop, thread: thread::spawn(move || adapter.run(asked, |_| {})) }
+    }
+
+    /// Waits for what must come while it runs.
+    #[track_caller]
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(!self.thread.is_finished() && began.elapsed() < PATIENCE, "{what} did not come");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops it; what it has done.
+    fn end(self) -> Progress {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap().unwrap()
+    }
+}
+
+/// Nobody answered such requests, and rows that came over a broken connection were lost: the number of a request, which
+/// is all that the source gives for a position, was taken for one from which it could be read again.
+#[test]
+fn requests_are_answered_when_the_server_has_made_their_rows_safe() {
+    crate::register();
+    let server = Scripted::start(Script { breaks: vec![4], lazy: true, forgetful: true, ..Script::default() });
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let running = Running::start(adapter(&server, &format!("connector=http,port={port},path=/in,format=csv,answer=commit"), None));
+    running.until("the listener", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(PATIENCE)).build();
+    let agent = ureq::Agent::from(agent);
+    // The second comes when the server has forgotten it once.
+    for (text, rows, bad) in [("1\n2\n", 2, 0), ("3\nx\n4\n5\n", 3, 1), ("y\n", 0, 1)] {
+        let mut answer = agent.post(format!("http://127.0.0.1:{port}/in")).header("Content-Type", "text/csv").send(text).unwrap();
+        let said: serde_json::Value = serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap();
+        assert_eq!(answer.status().as_u16(), 200, "{said}");
+        assert_eq!(said, serde_json::json!({ "committed": text.len(), "rows": rows, "bad_records": bad }));
+    }
+    assert_eq!(server.script().breaks, []);
+    let done = running.end();
+    assert_eq!((done.rows, done.bad_rows, done.reconnects), (5, 2, 1));
+    assert_eq!(taken(&server), [[1, 2, 3, 4, 5]]);
+}
+
+/// What a source keeps until somebody has its rows (here the log of another server) it kept for ever.
+#[test]
+fn a_source_is_told_which_rows_are_safe() {
+    crate::register();
+    let source = Scripted::start(Script { outlet: (0..100).collect(), block: 7, delivery: "exactly-once", ..Script::default() });
+    let server = Scripted::start(Script { breaks: vec![40], ..Script::default() });
+    let from = format!("connector=flight,url={},name=me,from=earliest,reconnect.backoff=1 ms", source.url());
+    let running = Running::start(adapter(&server, &from, None));
+    running.until("the acknowledgement of the last row", || source.script().acks.last() == Some(&100));
+    assert!(source.script().acks.is_sorted());
+    assert_eq!(running.end().rows, 100);
+    assert_eq!(taken(&server), [(0..100).collect::<Vec<_>>()]);
 }
 
 #[test]

@@ -276,6 +276,14 @@ impl Publisher {
         drained
     }
 
+    /// Somebody waits for the rows before number `row` to be acknowledged: the server is asked not to take long,
+    /// again and again until they are, whenever [`Publisher::ready`] is called.
+    pub fn hurry(&mut self, row: u64) {
+        let mut state = self.shared.lock();
+        state.hurried = state.hurried.max(row);
+        state.urge_if_needed();
+    }
+
     /// No more rows follow. [`Publisher::ready`] says when all are acknowledged.
     pub fn finish(&mut self) {
         let mut state = self.shared.lock();
@@ -367,6 +375,8 @@ struct State {
     urged: Option<Instant>,
     /// Somebody waits for all acknowledgements.
     draining: bool,
+    /// Somebody waits for those of the rows before this number.
+    hurried: u64,
     finishing: bool,
     half_closed: bool,
     finished: bool,
@@ -431,7 +441,9 @@ impl State {
 
     /// Half of the window is taken, or somebody waits: the server shall acknowledge soon.
     fn urge_if_needed(&mut self) {
-        let wanted = self.keep && self.acknowledged < self.next_row && (self.draining || self.bytes * 2 >= self.limit);
+        let pressed = self.keep && (self.draining || self.bytes * 2 >= self.limit);
+        let waited_for = if pressed { self.next_row } else { self.hurried.min(self.next_row) };
+        let wanted = self.acknowledged < waited_for;
         if wanted && !self.urge && self.urged.is_none_or(|at| at.elapsed() >= URGE_AGAIN) {
             self.urge = true;
             self.wake_writer();

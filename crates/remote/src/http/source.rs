@@ -87,6 +87,11 @@ impl Source for HttpSource {
         Ok(Box::new(self.read(split, context, None)?))
     }
 
+    /// Whoever was answered does not send again.
+    fn replays(&self) -> Option<bool> {
+        Some(false)
+    }
+
     fn committed(&self, positions: &[Value]) {
         if let (Some(inbox), Some(number)) = (&*self.inbox(), positions.iter().filter_map(taken).max()) {
             inbox.committed(number);

@@ -8,7 +8,7 @@ mod jobs;
 mod protocols;
 mod restarts;
 mod security;
-mod server;
+pub mod server;
 mod trouble;
 mod vwap;
 

@@ -69,6 +69,33 @@ fn draining_waits_for_acknowledgements() {
 }
 
 #[test]
+fn rows_that_are_waited_for_are_asked_for() {
+    let urged = |keep, acknowledged, next_row| {
+        let mut state = State { keep, acknowledged, next_row, hurried: 5, limit: 1 << 20, ..State::default() };
+        state.urge_if_needed();
+        state.urge
+    };
+    for keep in [true, false] {
+        assert!(urged(keep, 4, 5) && urged(keep, 4, 6) && urged(keep, 0, 1));
+        assert!(!urged(keep, 5, 6), "nobody waits for the sixth");
+        assert!(!urged(keep, 4, 4), "the fifth has not come");
+        let server = Scripted::start(Script { lazy: true, ..Script::default() });
+        let mut publisher = publisher(&server, "p", keep, 1 << 20);
+        publisher.handshake(&RUNNING).unwrap();
+        publisher.resume(0);
+        publisher.hurry(5);
+        publisher.send(&batch(0..5), &RUNNING).unwrap();
+        while publisher.acknowledged() < 5 {
+            publisher.ready().unwrap();
+            std::thread::yield_now();
+        }
+        publisher.send(&batch(5..6), &RUNNING).unwrap();
+        publisher.close(&RUNNING).unwrap();
+        assert_eq!(server.rows("p"), (0..6).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn rows_are_counted_on_under_the_same_name() {
     let server = keeps(Script::default(), 10, 3, 1 << 20);
     let mut again = publisher(&server, "p", true, 1 << 20);

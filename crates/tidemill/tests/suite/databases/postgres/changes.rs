@@ -180,6 +180,64 @@ fn a_copy_is_the_table() {
     }
 }
 
+/// An adapter waited for ever to be told that the place in the log was safe, and the log was never forgotten.
+#[test]
+fn an_adapter_publishes_a_table_and_its_changes() {
+    let Some(server) = Server::start("postgres-adapter") else { return };
+    let scratch = Scratch::new("postgres-adapter");
+    server.rows(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t REPLICA IDENTITY FULL; \
+         INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 1000) i",
+    );
+    let job = scratch.write(
+        "job.sql",
+        "SET 'execution.checkpointing.interval' = '50 ms';
+         CREATE TABLE changes (id INT, v STRING) WITH ('connector' = 'stream', 'stream.changes' = 'all');
+         CREATE TABLE copied (id INT, v STRING) WITH ('connector' = 'stream', 'stream.snapshot' = 'true');
+         INSERT INTO copied SELECT id, v FROM changes;",
+    );
+    let served = crate::serve::server::Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--parallelism", "1"]);
+    served.wait_side("changes", "inlet");
+    served.wait_side("copied", "outlet");
+    let from = followed(&server, "t", "of_t", "").replace("' = '", "=").replace('\'', "");
+    let adapter = || Background::start(tidemill().args(["adapter", "--from", &from, "--to", &served.stream("changes"), "--quiet"]));
+    let same = |running: &mut Background| {
+        let mut rows = server.rows("SELECT id || ' ' || v FROM t");
+        rows.sort();
+        wait_for("the stream to hold the table", || {
+            if running.0.try_wait().expect("waiting for the adapter").is_some() {
+                panic!("the adapter has ended: {:?}", running.end());
+            }
+            let found = served.get("/v1/streams/copied/rows?limit=100000");
+            let line = |row: &serde_json::Value| format!("{} {}", row["id"], row["v"].as_str().unwrap_or("NULL"));
+            let mut found: Vec<String> = found.as_array().expect("an array").iter().map(line).collect();
+            found.sort();
+            found == rows
+        });
+    };
+    let mut running = adapter();
+    same(&mut running);
+    server.rows("UPDATE t SET v = v || '!' WHERE id % 3 = 0; DELETE FROM t WHERE id % 7 = 0; INSERT INTO t VALUES (0, 'zero')");
+    same(&mut running);
+    // What is acknowledged the database need not keep.
+    let here = server.rows("SELECT pg_current_wal_lsn()").remove(0);
+    server.rows("UPDATE t SET v = 'one' WHERE id = 1");
+    same(&mut running);
+    let forgotten = format!("SELECT confirmed_flush_lsn >= '{here}' FROM pg_replication_slots WHERE slot_name = 'of_t'");
+    wait_for("the log to be forgotten", || server.rows(&forgotten) == ["t"]);
+    // Killed and started again it goes on where it stood.
+    running.0.kill().expect("killing the adapter");
+    running.end();
+    server.rows("DELETE FROM t WHERE id % 5 = 0; UPDATE t SET v = 'two' WHERE id = 2");
+    let mut running = adapter();
+    same(&mut running);
+    server.rows("INSERT INTO t VALUES (5, 'five again')");
+    same(&mut running);
+    running.signal("INT");
+    let (code, errors) = running.end();
+    assert_eq!(code, Some(0), "{errors}");
+}
+
 #[test]
 fn what_is_wrong_with_changes_is_said() {
     let Some(server) = Server::start("postgres-changes-wrong") else { return };
