@@ -40,6 +40,8 @@ impl Mark {
 /// A split that is being published.
 pub(super) struct Lane {
     id: String,
+    /// Where it begins, if the source says.
+    begin: Option<Value>,
     publisher: Publisher,
     /// What earlier publishers of this lane have sent.
     sent: Sent,
@@ -115,6 +117,7 @@ impl Lane {
         let publisher = Publisher::start(common.client.clone(), schema.clone(), options, context.waker.clone())?;
         Ok(Lane {
             id: split.id,
+            begin: split.position,
             publisher,
             sent: Sent::default(),
             schema,
@@ -141,7 +144,8 @@ impl Lane {
 
     /// Begins anew with other columns; where, the server says.
     fn change(&mut self, common: &Common, wanted: Option<&[String]>) -> Result<(), ConnectError> {
-        let fresh = Lane::new(common, Split::new(self.id.clone()), wanted)?;
+        let split = Split { id: self.id.clone(), position: self.begin.clone() };
+        let fresh = Lane::new(common, split, wanted)?;
         let mut sent = self.sent.and(self.publisher.sent());
         sent.reconnects += 1;
         let (stopped, row, first, bytes_in, bad_rows) = (self.stopped, self.row, self.first, self.bytes_in, self.bad_rows);
@@ -286,13 +290,13 @@ impl Lane {
             return Ok(());
         }
         let mark = self.known(handshake)?;
-        if mark.row > 0 || !mark.at.is_null() || !self.untouched {
-            let position = (!mark.at.is_null()).then_some(mark.at);
+        let position = (!mark.at.is_null()).then_some(mark.at);
+        if mark.row > 0 || position != self.begin || !self.untouched {
             let split = Split { id: self.id.clone(), position };
             // What it holds (a connection, a partition, a replication slot) may be had by one reader only.
             self.reader = Box::new(Closed);
             self.reader = common.source.open(&split, self.context.clone())?;
-            self.untouched = mark.row == 0 && split.position.is_none();
+            self.untouched = mark.row == 0 && split.position == self.begin;
         }
         self.skip = handshake.offset - mark.row;
         self.announce = handshake.position.is_none();
@@ -313,7 +317,7 @@ impl Lane {
             ))
         };
         match &handshake.position {
-            None if handshake.offset == 0 => Ok(Mark { row: 0, at: Value::Null }),
+            None if handshake.offset == 0 => Ok(Mark { row: 0, at: self.begin.clone().unwrap_or_default() }),
             None => Err(other("but not where they come from".to_string())),
             Some(position) => {
                 let mark = Mark::deserialize(position).map_err(|e| other(format!("and a position that is not an adapter's ({e})")))?;
