@@ -32,6 +32,9 @@ pub struct ListenerStats {
     pub turned_away: u64,
     /// Connections closed because nothing had come for too long.
     pub silent: u64,
+    /// Requests and handshakes that were answered with a refusal, or were none: without a token, for a path that no table
+    /// reads, with a body that is not taken.
+    pub refused: u64,
 }
 
 /// By the address that is listened on; one that has refused nothing is not there.
@@ -49,6 +52,11 @@ pub fn turned_away(address: SocketAddr) {
 /// Counts connections that were closed because nothing came.
 pub fn silent(address: SocketAddr, connections: u64) {
     lock().entry(address).or_default().silent += connections;
+}
+
+/// Counts a request or a handshake that was refused.
+pub fn refused(address: SocketAddr) {
+    lock().entry(address).or_default().refused += 1;
 }
 
 /// The listeners that have refused something: `host:port` and what.

@@ -102,9 +102,10 @@ fn process(page: &mut Page, state: &AppState) {
 fn listeners(page: &mut Page) {
     let listeners = tidemill_connect::listeners::stats();
     type Value = fn(&ListenerStats) -> u64;
-    let families: [(&str, &str, Value); 2] = [
+    let families: [(&str, &str, Value); 3] = [
         ("listener_turned_away_total", "Connections to tables that listen that were turned away.", |s| s.turned_away),
         ("listener_silent_total", "Connections to tables that listen that were closed for their silence.", |s| s.silent),
+        ("listener_refused_total", "Requests and handshakes to tables that listen that were refused.", |s| s.refused),
     ];
     for (name, help, value) in families {
         let mut family = page.family(name, Kind::Counter, help);

@@ -126,7 +126,10 @@ pub fn summary(summary: &Summary, resumable: bool) {
         out += &format!("  {:<32} {:>12} rows  {:>10}{bad}\n", node.name, node.rows, bytes(node.bytes));
     }
     for (address, stats) in &summary.listeners {
-        out += &format!("  listener {address}: {} connections turned away, {} closed for their silence\n", stats.turned_away, stats.silent);
+        let (away, silent, refused) = (stats.turned_away, stats.silent, stats.refused);
+        out += &format!(
+            "  listener {address}: {away} connections turned away, {silent} closed for their silence, {refused} requests refused\n"
+        );
     }
     for (channel, frames) in &summary.unknown_channels {
         out += &format!("  channel {channel}: {frames} frames that no table reads\n");

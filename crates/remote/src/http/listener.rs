@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -51,6 +51,7 @@ struct Listener {
 
 /// What a listener's requests share with its tables.
 pub struct Shared {
+    address: SocketAddr,
     /// By path.
     tables: RwLock<BTreeMap<String, Arc<Inbox>>>,
     /// For further connections.
@@ -63,6 +64,11 @@ impl Shared {
     /// The table that reads this path.
     pub fn table(&self, path: &str) -> Option<Arc<Inbox>> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    /// Counts a request that was refused.
+    pub fn count_refused(&self) {
+        refused::refused(self.address);
     }
 }
 
@@ -159,8 +165,9 @@ fn start(socket: TcpListener, inbox: Arc<Inbox>) -> io::Result<Result<Listener, 
     let connections_max = inbox.options.connections_max;
     let idle_ms = AtomicU64::new(idle_ms(&inbox));
     let tables = RwLock::new(BTreeMap::from([(inbox.options.path.clone(), inbox)]));
-    let shared = Arc::new(Shared { tables, room: Arc::new(Semaphore::new(connections_max)), idle_ms });
-    let listening = Listening { address: socket.local_addr()?, socket, shared: shared.clone(), _open: open };
+    let address = socket.local_addr()?;
+    let shared = Arc::new(Shared { address, tables, room: Arc::new(Semaphore::new(connections_max)), idle_ms });
+    let listening = Listening { socket, shared: shared.clone(), _open: open };
     let router: Router = Router::new().fallback(serve::take).with_state(shared.clone());
     handle.spawn(async move {
         let service = router.into_make_service_with_connect_info::<Peer>();
@@ -177,7 +184,6 @@ fn start(socket: TcpListener, inbox: Arc<Inbox>) -> io::Result<Result<Listener, 
 /// Accepts connections, as many at once as there is room for.
 struct Listening {
     socket: tokio::net::TcpListener,
-    address: SocketAddr,
     shared: Arc<Shared>,
     /// Dropped with the socket.
     _open: Sender<()>,
@@ -193,13 +199,13 @@ impl axum::serve::Listener for Listening {
                 Ok((stream, address)) => {
                     // Turned away: the connection closes at once.
                     let Ok(permit) = self.shared.room.clone().try_acquire_owned() else {
-                        refused::turned_away(self.address);
+                        refused::turned_away(self.shared.address);
                         continue;
                     };
                     // Answers are small and somebody waits for them.
                     let _ = stream.set_nodelay(true);
                     let idle = Duration::from_millis(self.shared.idle_ms.load(Ordering::Relaxed));
-                    return (Connection::new(stream, idle, permit), address);
+                    return (Connection::new(stream, self.shared.address, idle, permit), address);
                 }
                 // The peer was gone before we looked.
                 Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused) => {}
@@ -217,40 +223,51 @@ impl axum::serve::Listener for Listening {
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// Requests of the connection that are being worked on.
-    busy: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
+}
+
+/// The requests of a connection.
+#[derive(Debug, Default)]
+struct Requests {
+    /// Those that are being worked on.
+    busy: AtomicUsize,
+    /// There was one.
+    any: AtomicBool,
 }
 
 impl Peer {
     /// Says that a request is being worked on, until it is dropped.
     pub fn busy(&self) -> Busy {
-        self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(self.busy.clone())
+        self.requests.any.store(true, Ordering::Relaxed);
+        self.requests.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(self.requests.clone())
     }
 }
 
 /// See [`Peer::busy`].
-pub struct Busy(Arc<AtomicUsize>);
+pub struct Busy(Arc<Requests>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Connected<IncomingStream<'_, Listening>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Listening>) -> Self {
-        Peer { address: *stream.remote_addr(), busy: stream.io().busy.clone() }
+        Peer { address: *stream.remote_addr(), requests: stream.io().requests.clone() }
     }
 }
 
 /// A connection that is closed when nothing comes for too long while no request is worked on: a peer
-/// that is gone without a word, or never ends its request's headers. How long a body may take is looked
-/// after by who reads it.
+/// that is gone without a word, or never ends its request's headers. It counts as silent if it has never asked for
+/// anything: who waits between requests does what is usual. How long a body may take is looked after by who reads it.
 pub struct Connection {
     stream: TcpStream,
+    /// What it came to.
+    listener: SocketAddr,
     idle: Duration,
-    busy: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
     alarm: Pin<Box<Sleep>>,
     /// The alarm counts from when somebody began to wait for bytes.
     waiting: bool,
@@ -258,8 +275,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, idle: Duration, room: OwnedSemaphorePermit) -> Self {
-        Connection { stream, idle, busy: Arc::default(), alarm: Box::pin(sleep(idle)), waiting: false, _room: room }
+    fn new(stream: TcpStream, listener: SocketAddr, idle: Duration, room: OwnedSemaphorePermit) -> Self {
+        let alarm = Box::pin(sleep(idle));
+        Connection { stream, listener, idle, requests: Arc::default(), alarm, waiting: false, _room: room }
     }
 }
 
@@ -275,7 +293,10 @@ impl AsyncRead for Connection {
             this.alarm.as_mut().reset(Instant::now() + this.idle);
         }
         while this.alarm.as_mut().poll(context).is_ready() {
-            if this.busy.load(Ordering::Acquire) == 0 {
+            if this.requests.busy.load(Ordering::Acquire) == 0 {
+                if !this.requests.any.load(Ordering::Relaxed) {
+                    refused::silent(this.listener, 1);
+                }
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
             this.alarm.as_mut().reset(Instant::now() + this.idle);

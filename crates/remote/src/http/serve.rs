@@ -47,6 +47,7 @@ pub async fn take(State(shared): State<Arc<Shared>>, ConnectInfo(peer): ConnectI
     match accept(&shared, &peer, &parts, &mut chunks).await {
         Ok(response) => response,
         Err(refusal) => {
+            shared.count_refused();
             if !parts.headers.contains_key(header::EXPECT) {
                 discard(&mut chunks).await;
             }

@@ -12,7 +12,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
 use serde_json::{Value, json};
 use tidemill_block::{Block, text};
-use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, Waker};
+use tidemill_connect::listeners::ListenerStats;
+use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, Waker, listeners};
 use tidemill_format::compression::{Compression, writer};
 
 use super::source::{HttpReader, HttpSource};
@@ -219,6 +220,12 @@ fn refusals() {
     assert!(status_line(&mut peer).starts_with("HTTP/1.1 413 "));
     check(address, "/t", &good, b"{\"n\":1}", 202, "queued");
     reading.until(100, |r| r.rows == ["+I NULL 1"]);
+    assert_eq!(stats(address).refused, 11);
+}
+
+/// What a listener has counted.
+fn stats(address: SocketAddr) -> ListenerStats {
+    listeners::stats().get(&address.to_string()).copied().unwrap_or_default()
 }
 
 fn status_line(peer: &mut TcpStream) -> String {
@@ -326,6 +333,8 @@ fn silent_peers_are_let_go() {
         let closed = peer.read(&mut [0; 8]);
         assert!(matches!(&closed, Ok(0)) || closed.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset), "{closed:?}");
     }
+    // The third has asked for something and was told.
+    assert_eq!((stats(address).silent, stats(address).refused), (2, 1));
     // A peer that breaks off in the middle of a body brings nothing; others are not harmed.
     let mut breaks = TcpStream::connect(address).unwrap();
     breaks
@@ -347,6 +356,7 @@ fn too_many_connections_are_turned_away() {
     second.set_read_timeout(Some(PATIENCE)).unwrap();
     let closed = second.read(&mut [0; 8]);
     assert!(matches!(&closed, Ok(0)) || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
+    assert_eq!(stats(address).turned_away, 1);
 }
 
 #[test]

@@ -56,8 +56,21 @@ pub enum End {
     Closed,
     /// It broke.
     Broken(String),
+    /// The peer says nothing, not even that it is there.
+    Silent,
     /// The peer sent what is no message; something of it is lost.
     Offence(String),
+}
+
+impl End {
+    /// Why, if not in good order.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            End::Closed => None,
+            End::Silent => Some("the peer does not answer pings"),
+            End::Broken(why) | End::Offence(why) => Some(why),
+        }
+    }
 }
 
 impl Inflow {
@@ -144,7 +157,7 @@ pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
             Err(Error::Io(e)) if pings && matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 let heard = std::mem::take(&mut socket.get_mut().heard);
                 if asked && !heard {
-                    break End::Broken("the peer does not answer pings".to_string());
+                    break End::Silent;
                 }
                 asked = true;
                 match socket.send(Message::Ping(Bytes::new())) {

@@ -18,7 +18,7 @@ use tungstenite::{Bytes, Error, Message, Utf8Bytes, WebSocket};
 
 use super::WebSocketOptions;
 use super::connect::{Target, Transport};
-use super::inflow::{End, closed};
+use super::inflow::closed;
 
 /// Rows are handed to the thread when they make this many bytes, or when the job has a moment.
 pub const BUFFER_BYTES: usize = 64 << 10;
@@ -224,10 +224,7 @@ impl Line {
             match self.socket.read() {
                 Ok(Message::Close(frame)) => {
                     let _ = self.socket.flush();
-                    return Err(match closed(frame) {
-                        End::Broken(why) | End::Offence(why) => why,
-                        End::Closed => "the server has closed the connection".to_string(),
-                    });
+                    return Err(closed(frame).why().unwrap_or("the server has closed the connection").to_string());
                 }
                 Ok(_) => {}
                 Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(heard > 0),

@@ -1,6 +1,6 @@
 //! Rows from a server that we call, or from all peers that connect to us.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use tidemill_connect::socket::intake::{Event, Intake};
@@ -8,9 +8,10 @@ use tidemill_connect::socket::peer::{Acceptor, Peers, StopOnDrop, spawn};
 use tidemill_connect::socket::{Mode, alive};
 use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split, listeners};
 use tidemill_format::text::TextFormat;
-use tungstenite::WebSocket;
+use tungstenite::error::ProtocolError;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
 use tungstenite::http::StatusCode;
+use tungstenite::{Error, HandshakeError, WebSocket};
 
 use super::WebSocketOptions;
 use super::connect::{Target, Transport, WRITE_TIMEOUT};
@@ -83,7 +84,7 @@ impl WebSocketSource {
             // Fails only if the peer is gone already, which is found when it is read.
             let _ = alive::acknowledging(&stream);
             let run = move || {
-                serve(&options, stream, &outlet, peer, place);
+                serve(&options, stream, &outlet, peer, place, address);
                 peers.remove(peer);
             };
             if spawn("tidemill-websocket", run).is_err() {
@@ -103,10 +104,10 @@ fn begin(socket: &WebSocket<Inflow>, options: &WebSocketOptions) -> std::io::Res
 
 /// What is told of a connection that has ended. What a record lacks that was begun is not known.
 fn closed(peer: u64, end: &End) -> Event {
-    let unfinished = match end {
-        End::Closed => "the connection was closed inside this record".to_string(),
-        End::Broken(why) => format!("the connection broke ({why}) inside this record"),
-        End::Offence(why) => why.clone(),
+    let unfinished = match (end, end.why()) {
+        (_, None) => "the connection was closed inside this record".to_string(),
+        (End::Offence(_), Some(why)) => why.to_string(),
+        (_, Some(why)) => format!("the connection broke ({why}) inside this record"),
     };
     Event::Closed { peer, unfinished: Some(unfinished) }
 }
@@ -149,15 +150,15 @@ impl Client {
                 return;
             }
             if self.target.attempts() == 0 {
-                self.outlet.send(match end {
-                    End::Closed => Event::Ended,
-                    End::Broken(why) | End::Offence(why) => {
+                self.outlet.send(match end.why() {
+                    None => Event::Ended,
+                    Some(why) => {
                         Event::Failed(ConnectError::new(format!("reading from {place}: {why}; set 'reconnect.attempts' to connect again")))
                     }
                 });
                 return;
             }
-            if let End::Broken(why) | End::Offence(why) = &end {
+            if let Some(why) = end.why() {
                 crate::notice(&format!("reading from {place}: {why}; connecting again"));
             }
             next = self.connect(peer + 1, true);
@@ -165,8 +166,8 @@ impl Client {
     }
 }
 
-/// Reads from a peer of a listener until it goes.
-fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u64, place: String) {
+/// Reads from a peer of the listener at `address` until it goes.
+fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u64, place: String, address: SocketAddr) {
     // A peer that does not agree on the protocol in time is let go, and others are served meanwhile.
     let patience = Some(options.connect_timeout);
     if stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT))).is_err() {
@@ -174,7 +175,13 @@ fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u
     }
     let inflow = Inflow::new(Transport::Plain(stream), outlet.clone(), peer);
     let door = Door { path: &options.path, token: options.token.as_deref() };
-    let Ok(mut socket) = tungstenite::accept_hdr_with_config(inflow, door, Some(options.config(0))) else { return };
+    let mut socket = match tungstenite::accept_hdr_with_config(inflow, door, Some(options.config(0))) {
+        Ok(socket) => socket,
+        Err(HandshakeError::Interrupted(_)) => return listeners::silent(address, 1),
+        // It went before it had asked for anything.
+        Err(HandshakeError::Failure(Error::Io(_) | Error::Protocol(ProtocolError::HandshakeIncomplete))) => return,
+        Err(HandshakeError::Failure(_)) => return listeners::refused(address),
+    };
     if !outlet.send(Event::Opened { peer, place }) {
         return;
     }
@@ -182,6 +189,9 @@ fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u
         Ok(()) => read(&mut socket, options.ping().is_some()),
         Err(e) => End::Broken(e.to_string()),
     };
+    if end == End::Silent {
+        listeners::silent(address, 1);
+    }
     outlet.send(closed(peer, &end));
 }
 

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -14,7 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tidemill_block::{Block, text};
-use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, SinkContext, Waker, Writer};
+use tidemill_connect::listeners::ListenerStats;
+use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, SinkContext, Waker, Writer, listeners};
 use tidemill_format::text::TextFormat;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
@@ -331,6 +333,24 @@ fn call(address: SocketAddr, path: &str, token: Option<&str>) -> Result<WebSocke
     }
 }
 
+/// Waits until a listener has counted something.
+fn wait_counted(address: SocketAddr, enough: impl Fn(&ListenerStats) -> bool) {
+    let began = Instant::now();
+    while !listeners::stats().get(&address.to_string()).is_some_and(&enough) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", listeners::stats());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_peer_of_a_listener_that_is_gone_without_a_word_is_counted() {
+    let (listener, address) = local();
+    let _reading = Reading::listener(listener, &[("ping.interval", "10 ms")]);
+    // It reads nothing, so it answers nothing.
+    let _gone = call(address, "/", None).unwrap();
+    wait_counted(address, |stats| stats.silent == 1);
+}
+
 #[test]
 fn a_listener_takes_rows_of_all_peers() {
     let (listener, address) = local();
@@ -338,6 +358,8 @@ fn a_listener_takes_rows_of_all_peers() {
     assert_eq!(call(address, "/", Some("geheim")).err().unwrap(), "404 Not Found");
     assert_eq!(call(address, "/in", Some("x")).err().unwrap(), "401 Unauthorized");
     assert_eq!(call(address, "/in", None).err().unwrap(), "401 Unauthorized");
+    // Told first, and then counted.
+    wait_counted(address, |stats| stats.refused == 3);
     // Peers that never come to the point.
     let mute = TcpStream::connect(address).unwrap();
     let mut half = TcpStream::connect(address).unwrap();

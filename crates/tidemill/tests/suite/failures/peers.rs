@@ -238,6 +238,28 @@ fn what_concerns_no_table_is_shown() {
     assert!(said.contains(&format!("listener {address}: ")) && said.contains(&format!("channel {address}/x: 1 frames")), "{said}");
 }
 
+/// Nobody who looks at the job saw that a peer was refused again and again.
+#[test]
+fn what_is_refused_at_the_door_is_counted() {
+    let nowhere = UPGRADE.replacen("GET /", "GET /nowhere", 1);
+    let post = "POST /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    for (protocol, request) in [(&PROTOCOLS[2], nowhere.as_str()), (&PROTOCOLS[3], post)] {
+        let mut listening = Listening::start("refused", protocol, "");
+        let mut good = protocol.connect(listening.port);
+        let mut lost = TcpStream::connect(("127.0.0.1", listening.port)).expect("the job listens");
+        lost.write_all(request.as_bytes()).expect("the job reads");
+        let mut answer = Vec::new();
+        let _ = lost.read_to_end(&mut answer);
+        assert!(answer.starts_with(b"HTTP/1.1 404 "), "{}", String::from_utf8_lossy(&answer));
+        good.write_all(&(protocol.row)(1)).expect("the job reads");
+        listening.wait_row(1);
+        let (metrics, said) = listening.stop();
+        let address = format!("127.0.0.1:{}", listening.port);
+        assert_eq!(metrics["listeners"][&address]["refused"], 1, "{metrics}");
+        assert!(said.contains("1 requests refused"), "{said}");
+    }
+}
+
 /// As many peers as a server of many sensors has, each with a row and then silent.
 #[test]
 fn many_peers_at_once() {
