@@ -137,6 +137,42 @@ impl From<ApiError> for Ending {
     }
 }
 
+/// How long a peer has said nothing. Time in which nobody listens does not count: a publisher that the job keeps waiting,
+/// or a subscriber that takes its rows slowly, is not silent.
+struct Silence {
+    /// When something came last, and as much later as nobody has listened since.
+    since: Instant,
+    /// Nobody listens any more since then.
+    away: Option<Instant>,
+}
+
+impl Silence {
+    fn new(now: Instant) -> Self {
+        Silence { since: now, away: None }
+    }
+
+    /// Something came; it is dealt with first.
+    fn hear(&mut self, now: Instant) {
+        (self.since, self.away) = (now, Some(now));
+    }
+
+    /// Something else is to be done.
+    fn look_away(&mut self, now: Instant) {
+        self.away = Some(now);
+    }
+
+    /// Somebody listens again.
+    fn listen(&mut self, now: Instant) {
+        if let Some(away) = self.away.take() {
+            self.since += now.duration_since(away);
+        }
+    }
+
+    fn lasts(&self, now: Instant) -> Duration {
+        now.duration_since(self.since)
+    }
+}
+
 /// One connection.
 struct Connection {
     sink: SplitSink<WebSocket, Message>,
@@ -190,19 +226,23 @@ impl Connection {
             self.send(Message::text(welcome.to_string())).await?;
         }
         let mut ping = interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
-        let mut heard = Instant::now();
+        let mut silence = Silence::new(Instant::now());
         loop {
             self.tell().await?;
+            silence.listen(Instant::now());
             tokio::select! {
-                delivery = next(&mut self.outlet) => match delivery {
-                    None => return Ok(()),
-                    Some(delivery) => {
-                        let delivery = delivery?;
-                        self.deliver(&delivery).await?
+                delivery = next(&mut self.outlet) => {
+                    silence.look_away(Instant::now());
+                    match delivery {
+                        None => return Ok(()),
+                        Some(delivery) => {
+                            let delivery = delivery?;
+                            self.deliver(&delivery).await?
+                        }
                     }
-                },
+                }
                 message = messages.next() => {
-                    heard = Instant::now();
+                    silence.hear(Instant::now());
                     match message {
                         Some(Ok(Message::Text(text))) => self.take(text.into()).await?,
                         Some(Ok(Message::Binary(bytes))) => self.take(bytes).await?,
@@ -212,10 +252,12 @@ impl Connection {
                         Some(Err(e)) => return Err(unreadable(&e).into()),
                     }
                 }
-                () = woken(&self.inlet) => {}
+                () = woken(&self.inlet) => silence.look_away(Instant::now()),
                 error = self.watch.expired() => return Err(error.into()),
                 _ = ping.tick() => {
-                    if heard.elapsed() >= SILENCE_MAX {
+                    silence.look_away(Instant::now());
+                    if silence.lasts(Instant::now()) >= SILENCE_MAX {
+                        Counts::add(&self.counts.broken);
                         return Err(Ending::Peer);
                     }
                     self.send(Message::Ping(Bytes::new())).await?;
@@ -336,6 +378,23 @@ fn close_code(error: &ApiError) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A publisher that a job kept waiting for longer than silence may last was taken for gone, and lost its connection.
+    #[test]
+    fn who_is_kept_waiting_is_not_silent() {
+        let begin = Instant::now();
+        let at = |second| begin + Duration::from_secs(second);
+        let mut silence = Silence::new(begin);
+        silence.hear(at(10));
+        silence.listen(at(200));
+        assert_eq!(silence.lasts(at(201)), Duration::from_secs(1));
+        silence.look_away(at(230));
+        silence.listen(at(300));
+        silence.listen(at(301));
+        assert_eq!(silence.lasts(at(310)), Duration::from_secs(40));
+        silence.hear(at(310));
+        assert_eq!(silence.lasts(at(310)), Duration::ZERO);
+    }
 
     #[test]
     fn codes() {
