@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::Schema;
-use tidemill_connect::ConnectError;
+use tidemill_connect::{ConnectError, listeners, siddhi_tcp};
 use tidemill_format::options::RawOptions;
 use tidemill_format::types::{plain_type, type_name};
 use tidemill_remote::adapter::{Adapter, Progress, name_of, parse_block_size, parse_options};
@@ -208,13 +208,19 @@ fn summary(name: &str, done: &Progress) {
         count(rate(done) as u64),
         megabytes(peak_bytes())
     );
+    eprint!("{}", show::strangers(&listeners::stats(), &unknown_channels()));
+}
+
+/// Frames of Siddhi's transport for channels that are not read.
+fn unknown_channels() -> BTreeMap<String, u64> {
+    siddhi_tcp::unknown_channels().into_iter().collect()
 }
 
 /// The same keys as `run --metrics` where they mean the same. An adapter knows no latency: rows are
 /// at their end in the job that reads the stream.
 fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
     let (user_s, sys_s) = process_usage();
-    serde_json::json!({
+    let mut report = serde_json::json!({
         "job": name,
         "mode": mode,
         "parallelism": 1,
@@ -233,7 +239,15 @@ fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
         "blocks": done.blocks,
         "reconnects": done.reconnects,
         "splits": done.splits_done,
-    })
+    });
+    let (listeners, unknown_channels) = (listeners::stats(), unknown_channels());
+    if !listeners.is_empty() {
+        report["listeners"] = serde_json::json!(listeners);
+    }
+    if !unknown_channels.is_empty() {
+        report["unknown_channels"] = serde_json::json!(unknown_channels);
+    }
+    report
 }
 
 fn write_metrics(path: &Path, json: serde_json::Result<Vec<u8>>) -> Result<(), Failure> {

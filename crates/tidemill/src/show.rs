@@ -1,10 +1,12 @@
 //! What people see: the live line, the summary, rows of a query.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tidemill_block::Block;
+use tidemill_connect::listeners::ListenerStats;
 use tidemill_format::options::RawOptions;
 use tidemill_format::text::TextFormat;
 use tidemill_plan::message;
@@ -104,6 +106,21 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// What peers of listeners did that concerns no table: lines of a summary.
+pub fn strangers(listeners: &BTreeMap<String, ListenerStats>, unknown_channels: &BTreeMap<String, u64>) -> String {
+    let mut out = String::new();
+    for (address, stats) in listeners {
+        let (away, silent, refused) = (stats.turned_away, stats.silent, stats.refused);
+        out += &format!(
+            "  listener {address}: {away} connections turned away, {silent} closed for their silence, {refused} requests refused\n"
+        );
+    }
+    for (channel, frames) in unknown_channels {
+        out += &format!("  channel {channel}: {frames} frames that no table reads\n");
+    }
+    out
+}
+
 /// The summary at the end of a job.
 pub fn summary(summary: &Summary, resumable: bool) {
     if summary.already_finished {
@@ -125,15 +142,7 @@ pub fn summary(summary: &Summary, resumable: bool) {
         let bad = if node.bad_rows > 0 { format!("  {} unreadable", node.bad_rows) } else { String::new() };
         out += &format!("  {:<32} {:>12} rows  {:>10}{bad}\n", node.name, node.rows, bytes(node.bytes));
     }
-    for (address, stats) in &summary.listeners {
-        let (away, silent, refused) = (stats.turned_away, stats.silent, stats.refused);
-        out += &format!(
-            "  listener {address}: {away} connections turned away, {silent} closed for their silence, {refused} requests refused\n"
-        );
-    }
-    for (channel, frames) in &summary.unknown_channels {
-        out += &format!("  channel {channel}: {frames} frames that no table reads\n");
-    }
+    out += &strangers(&summary.listeners, &summary.unknown_channels);
     for node in summary.nodes.iter().filter(|n| n.late_rows > 0) {
         out += &format!("  {:<32} {:>12} rows dropped as late\n", node.name, node.late_rows);
     }

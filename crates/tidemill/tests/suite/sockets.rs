@@ -1,13 +1,15 @@
-//! Jobs over sockets as a whole: what a slow peer costs.
+//! Jobs over sockets as a whole: what a slow peer costs, and a fast one.
 
-use std::io::Read;
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::failures::peers::PROTOCOLS;
 use crate::failures::{expect, read_json};
-use crate::harness::{Scratch, finish, tidemill};
+use crate::harness::{Background, PATIENCE, Scratch, finish, free_port, tidemill, wait_for};
 
 /// Rows of 1 KB: twice as many bytes as the job may hold when its peer reads none of them.
 const ROWS: usize = 900_000;
@@ -58,4 +60,75 @@ fn a_job_waits_for_a_peer_that_stops_reading() {
     assert!(bytes > 2 * MEMORY_MAX, "{bytes} bytes say nothing of a bound of {MEMORY_MAX}");
     let peak = read_json(&metrics)["peak_memory_bytes"].as_u64().expect("a number");
     assert!(peak < MEMORY_MAX, "{peak} bytes of memory for {bytes} bytes of output");
+}
+
+/// Rows that a fast peer sends together.
+const CHUNK_ROWS: usize = 1000;
+/// Bytes that are taken of it while nothing leaves: the queues of the job hold some megabytes, and so do the system's.
+const TAKEN_MAX: usize = 64 << 20;
+
+/// A peer sends faster than the job can write, which is not at all for a while: it waits, and then every row comes. Requests
+/// over HTTP are answered instead, with 503.
+#[test]
+fn a_peer_that_is_faster_than_the_job_waits() {
+    for protocol in &PROTOCOLS[..3] {
+        let (scratch, port) = (Scratch::new("fast-peer"), free_port());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let to = listener.local_addr().expect("its address").port();
+        let job = format!(
+            "CREATE TABLE t (n BIGINT) WITH ({}, 'hostname' = '127.0.0.1', 'port' = '{port}');
+             CREATE TABLE s (n BIGINT) WITH ('connector' = 'socket', 'port' = '{to}', 'format' = 'csv');
+             INSERT INTO s SELECT n FROM t;",
+            protocol.options
+        );
+        let job = scratch.write("job.sql", job);
+        let mut running = Background::start(tidemill().args(["run", &job, "--quiet", "--parallelism", "1"]));
+        let (mut slow, _) = listener.accept().expect("the job connects");
+        wait_for("the job to listen", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let mut fast = protocol.connect(port);
+        let chunk: Vec<u8> = (0..CHUNK_ROWS as i64).flat_map(protocol.row).collect();
+        let (sent, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (taken, chunks, lines) = thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                // The bound is for a job that never makes it wait.
+                while !enough.load(Ordering::Relaxed) && sent.load(Ordering::Relaxed) * chunk.len() < TAKEN_MAX {
+                    fast.write_all(&chunk).expect("the job reads");
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            // Until for a second nothing more is taken.
+            let (mut last, mut same) = (0, 0);
+            wait_for("the peer to be held back", || {
+                thread::sleep(Duration::from_millis(100));
+                let now = sent.load(Ordering::Relaxed);
+                same = if now == last && now > 0 { same + 1 } else { 0 };
+                last = now;
+                same >= 10
+            });
+            enough.store(true, Ordering::Relaxed);
+            slow.set_read_timeout(Some(Duration::from_millis(100))).expect("a time");
+            let (begun, mut lines, mut buffer) = (Instant::now(), 0, vec![0; 1 << 20]);
+            loop {
+                match slow.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => lines += buffer[..n].iter().filter(|b| **b == b'\n').count(),
+                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Err(e) => panic!("reading what the job writes: {e}"),
+                }
+                let all = sender.is_finished() && lines >= sent.load(Ordering::Relaxed) * CHUNK_ROWS;
+                if all || begun.elapsed() > PATIENCE {
+                    break;
+                }
+            }
+            (last * chunk.len(), sent.load(Ordering::Relaxed), lines)
+        });
+        assert_eq!(lines, chunks * CHUNK_ROWS, "{}", protocol.options);
+        assert!(taken < TAKEN_MAX, "{}: {taken} bytes were taken while nothing left", protocol.options);
+        running.signal("INT");
+        let (code, errors) = running.end();
+        assert_eq!(code, Some(0), "{}: {errors}", protocol.options);
+        let mut rest = Vec::new();
+        slow.read_to_end(&mut rest).expect("the job closes in good order");
+        assert!(rest.is_empty(), "{}: rows came twice", protocol.options);
+    }
 }

@@ -1,5 +1,7 @@
 //! Adapters: a stream written by any connector, what their metrics say, and `bench` with one.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use super::server::Server;
 use super::{example, large, orders};
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, finish, sink_lines, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, free_port, sink_lines, tidemill, wait_for};
 
 fn metrics(path: &str) -> Value {
     let text = std::fs::read_to_string(path).expect("the metrics");
@@ -96,6 +98,46 @@ fn an_adapter_says_what_it_has_done() {
     expect(&run(), 0, &["feeder: finished"]);
     assert_eq!(metrics(&file)["rows_out"], 0);
     assert_eq!(server.stat("numbers", "published_rows"), 5);
+}
+
+/// Nobody answered a request that waits for its rows to be safe. Here only who waits for it has the server take a checkpoint.
+#[test]
+fn an_adapter_answers_requests_when_their_rows_are_safe() {
+    let scratch = Scratch::new("adapter-http");
+    let job = "SET 'execution.checkpointing.interval' = '1 h';
+               CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'stream');
+               CREATE VIEW sums AS SELECT COUNT(*) AS c, SUM(n) AS s FROM numbers;";
+    let server = Server::start(&scratch, &[&scratch.write("numbers.sql", job), "--state-dir", &scratch.at("server")]);
+    server.wait_side("numbers", "inlet");
+    let (port, file) = (free_port(), scratch.at("metrics.json"));
+    let from = format!("connector=http,port={port},path=/in,format=csv,answer=commit");
+    let to = server.stream("numbers");
+    let arguments = ["adapter", "--from", &from, "--to", &to, "--metrics", &file, "--id", "door"];
+    let mut adapter = Background::start(tidemill().args(arguments));
+    wait_for("the adapter to listen", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let post = |path: &str, body: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the adapter listens");
+        let head = format!("host: localhost\r\nconnection: close\r\ncontent-type: text/csv\r\ncontent-length: {}\r\n\r\n", body.len());
+        write!(stream, "POST {path} HTTP/1.1\r\n{head}{body}").expect("the adapter reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    for (body, rows, bad) in [("1\n2\n", 2, 0), ("x\n3\n", 1, 1)] {
+        let answer = post("/in", body);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let said: Value = serde_json::from_str(answer.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
+        assert_eq!(said, json!({"committed": body.len(), "rows": rows, "bad_records": bad}));
+    }
+    assert_eq!(server.get("/v1/streams/sums/rows"), json!([{"c": 3, "s": 6}]));
+    assert!(post("/out", "4\n").starts_with("HTTP/1.1 404 "));
+    adapter.signal("INT");
+    let (code, errors) = adapter.end();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("1 requests refused"), "{errors}");
+    let told = metrics(&file);
+    assert_eq!((&told["rows_out"], &told["bad_rows"]), (&json!(3), &json!(1)), "{told}");
+    assert_eq!(told["listeners"][format!("127.0.0.1:{port}")]["refused"], 1, "{told}");
 }
 
 #[test]

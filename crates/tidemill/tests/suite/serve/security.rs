@@ -116,6 +116,12 @@ fn curl(scratch: &Scratch, port: u16) {
         let said = text(&ask(ca, token, path).expect("it ran before"));
         assert!(said.contains(status) && said.contains(part), "{token} {path}: {said}");
     }
+    // Two clients that did not trust the certificate, ten that spoke without TLS, and the last one here.
+    wait_for("the handshakes that failed to be counted", || {
+        let page = text(&ask("good-ca.pem", "boss-1", "/metrics").expect("it ran before"));
+        let broken = page.lines().find_map(|line| line.strip_prefix("tidemill_connections_broken_total ")?.parse::<f64>().ok());
+        broken.unwrap_or_else(|| panic!("no such figure in {page}")) >= 13.0
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What goes wrong ends in a clear error to the peer that caused it, with memory bounded and the others
 //! undisturbed.
 
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::clients::python;
 use super::server::{Server, next_event};
 use super::{example, order, orders};
-use crate::harness::{Scratch, finish, many_connections, text, wait_for};
+use crate::harness::{PATIENCE, Scratch, finish, many_connections, text, wait_for};
 use crate::not_run::not_run;
 
 /// Texts are copied from one stream to another.
@@ -133,6 +133,22 @@ fn connections_that_say_nothing() {
     server.post("/v1/streams/orders?publisher=p&wait=ack", &order(110));
     assert!(next_event(&mut events).expect("an event").data.contains("\"id\":110"));
     assert_eq!(server.get("/v1/jobs/clients")["restarts"], 0);
+}
+
+/// The other half of a connection is gone without a word: it takes what comes, and answers nothing.
+#[test]
+fn a_peer_that_answers_no_ping_is_let_go() {
+    let scratch = Scratch::new("serve-ping");
+    let server = Server::start(&scratch, &[]);
+    let mut gone = server.connect();
+    gone.set_read_timeout(Some(PATIENCE)).expect("a time");
+    // The preface of HTTP/2 and settings of which nothing is said.
+    gone.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("the server reads");
+    let mut came = Vec::new();
+    let end = gone.read_to_end(&mut came);
+    assert!(end.as_ref().map_or_else(|e| e.kind() == ErrorKind::ConnectionReset, |_| true), "{end:?}");
+    assert!(came.windows(4).any(|head| head == [0, 0, 8, 6]), "a ping came before: {came:?}");
+    wait_for("the count", || server.metric("tidemill_connections_broken_total") == 1.0);
 }
 
 #[test]
