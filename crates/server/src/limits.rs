@@ -31,6 +31,9 @@ pub const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/1.1 connection may wait for its next request, and take for that request's headers.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long the body of a request that is taken whole may pause. Endless ones may as long as they like.
+pub const BODY_SILENCE: Duration = Duration::from_secs(30);
+
 /// A connection on which nothing has come for this long is asked whether it lives (HTTP/2 PING).
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 

@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tidemill_connect::socket::alive;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -63,8 +64,8 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bound = socket.and_then(|socket| {
         // Connections of a server that was just stopped linger; they are no reason to wait a minute.
         socket.set_reuseaddr(true)?;
-        // Inherited by every connection.
-        socket.set_keepalive(true)?;
+        // HTTP/1.1 has no pings: without probes a connection whose peer's machine is gone would stay for hours.
+        alive::keep_alive(&socket)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
     });

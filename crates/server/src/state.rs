@@ -32,7 +32,7 @@ impl AppState {
 }
 
 /// The statuses of errors that are counted apart; any other counts as the last.
-pub(crate) const REFUSALS: [u16; 13] = [400, 401, 403, 404, 405, 409, 410, 413, 415, 429, 501, 503, 500];
+pub(crate) const REFUSALS: [u16; 14] = [400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 429, 501, 503, 500];
 
 /// Connections and refusals, for `/metrics`.
 #[derive(Default)]

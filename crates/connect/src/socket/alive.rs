@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -17,13 +18,13 @@ const PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
-/// Has the system ask silent peers whether they are there.
+/// Has the system ask silent peers whether they are there; of a socket that listens, the peers of all its connections.
 ///
 /// # Errors
 /// The connection is gone already.
-pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
     let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_INTERVAL).with_retries(PROBES);
-    SockRef::from(stream).set_tcp_keepalive(&probes)
+    SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
 /// For a peer that is read from: what we send to it must be acknowledged in time. Not for one that is written to, since

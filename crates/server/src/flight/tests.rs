@@ -113,6 +113,18 @@ async fn wrong_publishers_are_told_why_and_harm_nobody() {
         bad.sender.send(message).await.unwrap();
         assert_eq!(bad.answer().await.unwrap_err().code(), Code::InvalidArgument);
     }
+    // A text that is no UTF-8.
+    let mut bad = Put::new(&channel, &["flight-wrong"], &schema()).await.unwrap();
+    bad.answer().await.unwrap();
+    let mut message = messages(&batch(&[1]), 0, true).unwrap().remove(0);
+    let mut body = message.data_body.to_vec();
+    let at = body.windows(2).position(|text| text == b"s1").expect("the text of row 1");
+    body[at] = 0xff;
+    (message.data_body, message.app_metadata) = (body.into(), "{}".into());
+    bad.sender.send(message).await.unwrap();
+    let status = bad.answer().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().to_lowercase().contains("utf"), "{status}");
     // A gap: row 7 comes first.
     let mut gap = Put::new(&channel, &["flight-wrong", "g"], &schema()).await.unwrap();
     gap.answer().await.unwrap();

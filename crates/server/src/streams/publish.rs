@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::{Extension, Json};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -17,13 +17,14 @@ use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
 use tidemill_hub::{Refusal, Stream};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::ipc::StreamBody;
 use super::text::{self, TextKind};
 use super::{BatchDecoder, Incoming, Inlet, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{BODY_SILENCE, NAME_BYTES_MAX};
 
 /// A text up to this size is decoded where it is read; a longer one on a thread of its own, so that
 /// others are served meanwhile. About 0.2 ms.
@@ -139,7 +140,8 @@ async fn take_text(
     taken: &mut Taken,
 ) -> Result<Inlet, ApiError> {
     let mut all = BytesMut::new();
-    while let Some(chunk) = body.next().await? {
+    // What has come is held in memory until the rest is there.
+    while let Some(chunk) = timeout(BODY_SILENCE, body.next()).await.unwrap_or_else(|_| Err(too_late()))? {
         if all.len() + chunk.len() > limit {
             return Err(ApiError::too_large(format!("the body is longer than {limit} bytes"))
                 .with_help("send fewer records at once, or an Arrow IPC stream, which may be endless"));
@@ -218,6 +220,12 @@ fn replaced(stream: &Stream) -> ApiError {
     ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name())).with_help("publish again")
 }
 
+fn too_late() -> ApiError {
+    let error = format!("nothing more of the body has come for {} seconds", BODY_SILENCE.as_secs());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, error)
+        .with_help("nothing was taken; send what is there as a body of its own, or an Arrow IPC stream, which may pause")
+}
+
 /// What the request says that its body is.
 fn kind(headers: &HeaderMap) -> Result<Kind, ApiError> {
     let given = headers.get(header::CONTENT_TYPE).map(|v| v.to_str().unwrap_or("?"));
@@ -231,7 +239,7 @@ fn kind(headers: &HeaderMap) -> Result<Kind, ApiError> {
         Some("application/vnd.apache.arrow.stream") => Kind::Arrow,
         _ => {
             let given = given.map_or("no Content-Type".to_string(), |g| format!("Content-Type '{g}'"));
-            let status = axum::http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ApiError::new(status, format!("{given} does not say how the rows are written")).with_help(
                 "application/json, application/x-ndjson, text/csv (with a header line) or application/vnd.apache.arrow.stream",
             ));

@@ -61,3 +61,13 @@ fn one_wrong_record_refuses_all() {
     fails(TextKind::Csv, "s\na\n", "column 'n' is missing");
     fails(TextKind::Csv, "", "is missing");
 }
+
+#[test]
+fn text_that_is_no_utf_8_is_refused() {
+    let texts: [(TextKind, &[u8]); 2] =
+        [(TextKind::JsonLines, b"{\"n\":1,\"s\":\"a\"}\n{\"n\":2,\"s\":\"\xe9\"}\n"), (TextKind::Csv, b"n,s\n1,a\n2,\xe9\n")];
+    for (kind, text) in texts {
+        let error = decode(kind, text, &schema()).unwrap_err().to_string();
+        assert!(error.contains("record 2: ") && error.contains("UTF-8"), "{error}");
+    }
+}

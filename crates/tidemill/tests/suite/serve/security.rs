@@ -89,6 +89,12 @@ fn tls_and_tokens() {
         expect(&output, 1, &["orders", "'reconnect.attempts' = 0"]);
     }
     curl(&scratch, port);
+    // A renewed certificate is in force without a restart.
+    for kind in ["key", "pem"] {
+        scratch.replace(&format!("good.{kind}"), std::fs::read(scratch.at(&format!("other.{kind}"))).expect("made above"));
+    }
+    wait_for("the other certificate", || publish("localhost", &other, "feed-1").status.success());
+    expect(&publish("localhost", &good, "feed-1"), 1, &["certificate"]);
 }
 
 /// The same over HTTP, if there is a `curl`.

@@ -279,3 +279,20 @@ fn half_an_event_is_no_event() {
     let rows = server.get("/v1/streams/per_customer/rows");
     assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
 }
+
+/// The other half of a text may never come: what is there of it must not be held for ever.
+#[test]
+fn a_text_that_stops_in_the_middle_is_given_up() {
+    let scratch = Scratch::new("serve-stops");
+    let server = Server::start(&scratch, &[&example().display().to_string(), "--state-dir", &scratch.at("state")]);
+    server.wait_example();
+    let mut stream = server.connect();
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let head = format!("host: {}\r\ncontent-type: application/x-ndjson\r\ncontent-length: 1000\r\n\r\n", server.address);
+    write!(stream, "POST /v1/streams/orders HTTP/1.1\r\n{head}{}", order(1)).expect("the server reads");
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).expect("an answer");
+    assert_eq!(&status, b"HTTP/1.1 408");
+    assert_eq!(server.metric("tidemill_request_errors_total{status=\"408\"}"), 1.0);
+    assert_eq!(server.stat("orders", "published_rows"), 0);
+}
