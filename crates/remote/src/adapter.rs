@@ -107,10 +107,11 @@ impl Signal {
         })
     }
 
-    fn wait(&self) {
+    /// For so long at most.
+    fn wait(&self, most: Duration) {
         let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         if !*woken {
-            woken = self.changed.wait_timeout(woken, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            woken = self.changed.wait_timeout(woken, most).unwrap_or_else(PoisonError::into_inner).0;
         }
         *woken = false;
     }
@@ -153,6 +154,8 @@ struct Common {
     /// The name that the options make.
     made: String,
     block_rows: Option<usize>,
+    /// How long rows may wait for a block of that size to be full.
+    linger: Duration,
     on_error: OnError,
     /// What rows do is published, too.
     changes: bool,
@@ -180,6 +183,7 @@ impl Adapter {
         let (mut looked, mut told) = (began, began);
         let (mut lanes, mut done): (Vec<Lane>, Progress) = (Vec::new(), Progress::default());
         let mut patience = Patience::default();
+        let tick = if common.linger.is_zero() { TICK } else { TICK.min(common.linger) };
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             if stopping {
@@ -239,7 +243,7 @@ impl Adapter {
                 }
             }
             if !moved {
-                signal.wait();
+                signal.wait(tick);
             }
         }
     }
@@ -260,6 +264,7 @@ impl Adapter {
             }
             None => None,
         };
+        let linger: Option<Duration> = raw.take("block.linger")?;
         let info = client.describe(self.to.reconnect(), stop.clone())?;
         let schema = published(&info).ok_or_else(|| ConnectError::new(format!("{}: the server says no columns", client.place())))?;
         let source = connector.source(&schema, &mut raw)?;
@@ -283,6 +288,7 @@ impl Adapter {
             given: self.id.clone(),
             made: name_of(&self.from),
             block_rows: self.block_rows.or(block_rows),
+            linger: linger.unwrap_or_default(),
             on_error,
             changes,
             wanted: info.wanted,

@@ -1,6 +1,6 @@
 //! One split on its way: read, put into messages, published.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -56,6 +56,8 @@ pub(super) struct Lane {
     gather: Gather,
     /// What is gathered goes out, however little it is.
     flush: bool,
+    /// Since when what is gathered has waited for a block to be full.
+    lingers: Option<Instant>,
     /// Nothing more is read: the reader is at its end, or was stopped.
     ended: bool,
     stopped: bool,
@@ -127,6 +129,7 @@ impl Lane {
             untouched: said != Some(true),
             gather: Gather::new(common.block_rows),
             flush: false,
+            lingers: None,
             ended: false,
             stopped: false,
             finishing: false,
@@ -303,6 +306,7 @@ impl Lane {
         self.owed = None;
         self.mark = Some(Mark::json(mark.row, self.reader.position()));
         self.gather.clear();
+        self.lingers = None;
         (self.ended, self.flush, self.finishing) = (self.stopped, false, false);
         self.publisher.resume(handshake.offset);
         Ok(())
@@ -333,6 +337,7 @@ impl Lane {
     fn next_batch(&mut self, common: &Common) -> Result<Option<RecordBatch>, ConnectError> {
         loop {
             if let Some(batch) = self.gather.next(self.flush)? {
+                self.lingers = None;
                 return Ok(Some(batch));
             }
             if self.ended {
@@ -348,8 +353,8 @@ impl Lane {
                     self.skip -= skipped as u64;
                     self.gather.push(batch.slice(skipped, batch.num_rows() - skipped));
                 }
-                // Nothing more is at hand: what there is does not wait for it.
-                Polled::Pending if self.gather.rows() > 0 => self.flush = true,
+                // Nothing more is at hand: what there is does not wait for it, or only so long.
+                Polled::Pending if self.gather.rows() > 0 && !self.waits_for_more(common) => self.flush = true,
                 Polled::Pending => return Ok(None),
                 Polled::End => {
                     if self.skip > 0 {
@@ -363,6 +368,12 @@ impl Lane {
                 }
             }
         }
+    }
+
+    /// Whether what is gathered waits for a block to be full.
+    fn waits_for_more(&mut self, common: &Common) -> bool {
+        let full = common.block_rows.is_none_or(|block| self.gather.rows() >= block);
+        !full && self.lingers.get_or_insert_with(Instant::now).elapsed() < common.linger
     }
 
     /// Counts, and says what is wrong with, records that cannot be read.

@@ -78,7 +78,7 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
 ///
 /// FNV-1a (Fowler, Noll, Vo), 64 bits: it must be the same in every process and version.
 pub fn name_of(options: &[(String, String)]) -> String {
-    let mut sorted: Vec<_> = options.iter().filter(|(key, _)| !matches!(key.as_str(), "block.size" | "token")).collect();
+    let mut sorted: Vec<_> = options.iter().filter(|(key, _)| !matches!(key.as_str(), "block.size" | "block.linger" | "token")).collect();
     sorted.sort();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     // Keys hold no zero bytes, so no two lists of options are one text.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_same_options_make_the_same_name() {
         let name = |text: &str| name_of(&parse_options(text).unwrap());
-        assert_eq!(name("connector=filesystem,path=a"), name("path=a,block.size=7,connector=filesystem"));
+        assert_eq!(name("connector=filesystem,path=a"), name("path=a,block.size=7,block.linger=1 s,connector=filesystem"));
         assert_ne!(name("connector=filesystem,path=a"), name("connector=filesystem,path=b"));
         assert_ne!(name("connector=x,a=b,c=d"), name("connector=x,a=bc,c=d"));
         assert!(name("connector=datagen").starts_with("datagen-"));

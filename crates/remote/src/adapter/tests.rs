@@ -1,8 +1,10 @@
 //! Adapters against a server that follows a script.
 
 use std::fs;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::thread::{self, JoinHandle};
 
 use super::*;
@@ -129,9 +131,14 @@ struct Running {
 
 impl Running {
     fn start(adapter: Adapter) -> Self {
+        Running::telling(adapter, |_| {})
+    }
+
+    /// With somebody who is told how far it is.
+    fn telling(adapter: Adapter, progress: impl FnMut(&Progress) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
-        Running { stop, thread: thread::spawn(move || adapter.run(asked, |_| {})) }
+        Running { stop, thread: thread::spawn(move || adapter.run(asked, progress)) }
     }
 
     /// Waits for what must come while it runs.
@@ -187,6 +194,34 @@ fn a_source_is_told_which_rows_are_safe() {
     assert!(source.script().acks.is_sorted());
     assert_eq!(running.end().rows, 100);
     assert_eq!(taken(&server), [(0..100).collect::<Vec<_>>()]);
+}
+
+#[test]
+fn rows_may_wait_for_a_block_to_be_full() {
+    for (linger, messages) in [("1 h", 1), ("1 ms", 2)] {
+        let server = Scripted::start(Script::default());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let from = format!("connector=socket,mode=listener,hostname=127.0.0.1,port={port},format=csv,block.size=4,block.linger={linger}");
+        let read = Arc::new(AtomicU64::new(0));
+        let told = read.clone();
+        let running = Running::telling(adapter(&server, &from, None), move |sum| told.store(sum.bytes_in, Ordering::Relaxed));
+        let mut peer = None;
+        running.until("the listener", || {
+            peer = TcpStream::connect(("127.0.0.1", port)).ok();
+            peer.is_some()
+        });
+        let mut peer = peer.unwrap();
+        peer.write_all(b"1\n2\n").unwrap();
+        running.until("the first rows", || read.load(Ordering::Relaxed) == 4);
+        if messages == 2 {
+            running.until("rows without company", || taken(&server).concat() == [1, 2]);
+        }
+        peer.write_all(b"3\n4\n").unwrap();
+        running.until("the second rows", || read.load(Ordering::Relaxed) == 8);
+        let done = running.end();
+        assert_eq!(taken(&server), [[1, 2, 3, 4]], "{linger}");
+        assert_eq!((done.rows, done.blocks), (4, messages), "{linger}");
+    }
 }
 
 #[test]
