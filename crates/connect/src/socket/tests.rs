@@ -205,6 +205,20 @@ fn peers_are_asked_whether_they_are_there() {
     drop(peer);
 }
 
+/// The server's port and others that are not accepted here rely on it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_socket_that_listens_gives_its_probes_to_its_connections() {
+    let (listener, address) = local();
+    alive::keep_alive(&listener).unwrap();
+    let peer = TcpStream::connect(address).unwrap();
+    let stream = listener.accept().unwrap().0;
+    let socket = socket2::SockRef::from(&stream);
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+    drop(peer);
+}
+
 #[test]
 fn peers_beyond_the_bound_are_turned_away_and_counted() {
     let (listener, address) = local();
