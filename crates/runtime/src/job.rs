@@ -152,11 +152,7 @@ impl Job {
         }
         if result.is_err() && running.store.is_none() {
             // Its writers are gone, and no checkpoint speaks of what they have left.
-            for node in &running.shared.graph.nodes {
-                if let NodeKind::Sink(spec) = &node.kind {
-                    spec.sink.abandon(&running.shared.run_id);
-                }
-            }
+            abandon(&running.shared);
         }
         let finished = result?;
         progress(&running.report(begun));
@@ -274,10 +270,14 @@ impl Job {
         let saved = Arc::new(saved);
         let (sender, events) = channel();
         let mut threads = Vec::new();
-        let mut workers = Vec::new();
-        for (shard, splits) in assigned.into_iter().enumerate() {
-            workers.push(Worker::new(shared.clone(), shard, Start { splits, saved: saved.clone() }, sender.clone(), checkpoint)?);
+        let worker =
+            |(shard, splits)| Worker::new(shared.clone(), shard, Start { splits, saved: saved.clone() }, sender.clone(), checkpoint);
+        let workers: Result<Vec<_>, _> = assigned.into_iter().enumerate().map(worker).collect();
+        if workers.is_err() && store.is_none() {
+            // Some tables may have been opened when another could not be.
+            abandon(&shared);
         }
+        let workers = workers?;
         for (shard, worker) in workers.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name(format!("worker-{shard}")).spawn(move || worker.run());
             threads.push(thread.map_err(|e| JobError::failed(format!("starting a worker thread: {e}")))?);
@@ -296,6 +296,15 @@ impl Job {
             sinks_told: false,
             recent: RecentLatency::default(),
         })
+    }
+}
+
+/// Removes what the writers of a run have left, the last first: a directory that several have in common was made by the first.
+fn abandon(shared: &Shared) {
+    for node in shared.graph.nodes.iter().rev() {
+        if let NodeKind::Sink(spec) = &node.kind {
+            spec.sink.abandon(&shared.run_id);
+        }
     }
 }
 

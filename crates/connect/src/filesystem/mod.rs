@@ -18,6 +18,7 @@ mod directory;
 mod feed;
 pub mod ipc;
 mod listing;
+mod made;
 mod members;
 mod metadata;
 pub mod orc;
@@ -317,6 +318,7 @@ fn file_sink(schema: &SchemaRef, raw: &mut RawOptions) -> Result<FileSink, Conne
         rolling: Rolling { bytes: options.rolling_file_size.0, interval: options.rollover_interval },
         single,
         unnamed: Default::default(),
+        made: Default::default(),
         partition_by,
     })
 }

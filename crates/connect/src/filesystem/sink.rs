@@ -22,6 +22,7 @@ use tidemill_format::ipc::ArrowForm;
 
 use super::FileFormat;
 use super::bucket::Bucket;
+use super::made::Made;
 use super::partition::{self, PartitionedWriter};
 use super::rename::{exchange, rename_new, sync_directory};
 use super::writer::{AvroWriter, IpcWriter, Parts, TextWriter, Unnamed, WholeWriter, is_at};
@@ -62,6 +63,8 @@ pub(super) struct FileSink {
     pub single: Option<String>,
     /// That file, from its end until it is committed.
     pub unnamed: Unnamed,
+    /// The directories that were not there before.
+    pub made: Made,
     /// The columns by which rows are divided among directories of the directory.
     pub partition_by: Vec<String>,
 }
@@ -82,7 +85,7 @@ impl FileSink {
             (None, None) => Parts::new(self.directory.clone(), stem.to_string(), self.extension(), self.rolling),
             (None, Some(below)) => Parts::new(self.directory.clone(), stem.to_string(), self.extension(), self.rolling).below(below),
         };
-        let parts = parts.into_bucket(self.bucket.clone());
+        let parts = parts.into_bucket(self.bucket.clone()).making(self.made.clone());
         Ok(match &self.format {
             FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&schema)?, self.compression)),
             FileFormat::Parquet(options) => Box::new(WholeWriter::parquet(parts, options.clone(), schema)),
@@ -148,7 +151,7 @@ impl FileSink {
     /// Makes the directory and looks whether it is one.
     fn create_directory(&self) -> Result<(), ConnectError> {
         let shown = self.directory.display();
-        match fs::create_dir_all(&self.directory) {
+        match self.made.create(&self.directory) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists || e.kind() == ErrorKind::NotADirectory => Err(ConnectError::new(format!(
                 "the path of a sink is a directory that gets part files, but '{shown}' is, or lies below, a file; choose another 'path'"
             ))),
@@ -178,6 +181,29 @@ impl FileSink {
                 doing()
             ))),
         }
+    }
+
+    /// Puts finished files into the directory `fresh` and lets it change places with the table's.
+    fn put_in_place(&self, fresh: &Path, directory: &Path, finished: &[Finished]) -> Result<(), ConnectError> {
+        let failed = |e: std::io::Error| ConnectError::io(self.replacing(), &e);
+        match fs::remove_dir_all(fresh) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
+            _ => fs::create_dir(fresh).map_err(failed)?,
+        }
+        fs::set_permissions(fresh, fs::metadata(directory).map_err(failed)?.permissions()).map_err(failed)?;
+        for part in finished {
+            let to = fresh.join(&part.to);
+            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+            fs::rename(directory.join(&part.from), to).map_err(failed)?;
+        }
+        self.sync_names(fresh, finished.iter().map(|part| part.to.as_str()))?;
+        sync(fresh)?;
+        exchange(fresh, directory).map_err(failed)
+    }
+
+    /// What is being done, for messages.
+    fn replacing(&self) -> String {
+        format!("replacing what is in '{}'", self.directory.display())
     }
 
     fn parse(&self, committable: &Committable) -> Result<Finished, ConnectError> {
@@ -283,27 +309,17 @@ impl Sink for FileSink {
             renamed.map_err(|e| ConnectError::io(format!("replacing '{}'", to.display()), &e))?;
             return sync(&self.directory);
         }
-        let doing = || format!("replacing what is in '{}'", self.directory.display());
-        let failed = |e: std::io::Error| ConnectError::io(doing(), &e);
         // Behind a link stands the directory that is meant, not the link.
-        let directory = fs::canonicalize(&self.directory).map_err(failed)?;
+        let directory = fs::canonicalize(&self.directory).map_err(|e| ConnectError::io(self.replacing(), &e))?;
         let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-            return Err(ConnectError::new(format!("{}: it is the root of the file system; choose another 'path'", doing())));
+            return Err(ConnectError::new(format!("{}: it is the root of the file system; choose another 'path'", self.replacing())));
         };
         let fresh = parent.join(format!(".{}.replacement", name.to_string_lossy()));
-        match fs::remove_dir_all(&fresh) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
-            _ => fs::create_dir(&fresh).map_err(failed)?,
+        if let Err(e) = self.put_in_place(&fresh, &directory, &finished) {
+            // Nobody goes on with it, and the next one would begin by removing it.
+            let _ = fs::remove_dir_all(&fresh);
+            return Err(e);
         }
-        fs::set_permissions(&fresh, fs::metadata(&directory).map_err(failed)?.permissions()).map_err(failed)?;
-        for part in &finished {
-            let to = fresh.join(&part.to);
-            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
-            fs::rename(directory.join(&part.from), to).map_err(failed)?;
-        }
-        self.sync_names(&fresh, finished.iter().map(|part| part.to.as_str()))?;
-        sync(&fresh)?;
-        exchange(&fresh, &directory).map_err(failed)?;
         sync(parent)?;
         // The new rows are there; old ones that cannot be removed cost space, nothing else.
         let _ = fs::remove_dir_all(&fresh);
@@ -323,6 +339,7 @@ impl Sink for FileSink {
         };
         // Why the job failed is more important than what is left.
         let _ = self.remove_unfinished(&self.directory, &begin);
+        self.made.remove_empty();
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {

@@ -344,7 +344,27 @@ fn what_an_abandoned_run_made_is_removed_and_nothing_else() {
         assert_eq!(count(), 1, "{:?}", names(&at));
         assert!(names(&at).contains(&".part-run10-0-0.csv.inprogress".to_string()));
         sink.abandon("run10");
+        assert!(!dir.path().join("s=a").exists(), "an empty directory was left");
     }
+}
+
+/// The new rows stayed beside the table, hidden, until somebody replaced it again.
+#[test]
+fn a_replacement_that_fails_leaves_the_old_rows_and_nothing_else() {
+    let dir = TempDir::new().unwrap();
+    let table = dir.path().join("table");
+    let sink = sink(&table, "csv", &[]);
+    let mut writer = writer(&*sink, "run1");
+    writer.write(&block("a 1")).unwrap();
+    let mut prepared = writer.prepare(true).unwrap();
+    drop(writer);
+    fs::write(table.join("old.csv"), "old,1\n").unwrap();
+    prepared.push(serde_json::json!({ "from": ".nothing.inprogress", "to": "nothing.csv" }));
+    let error = sink.replace(&prepared).unwrap_err().to_string();
+    assert!(error.contains("replacing what is in"), "{error}");
+    sink.abandon("run1");
+    assert_eq!(names(dir.path()), ["table"]);
+    assert_eq!(names(&table), ["old.csv"]);
 }
 
 #[test]

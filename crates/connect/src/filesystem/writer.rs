@@ -24,6 +24,7 @@ use tidemill_format::compression::{self, CompressWriter, Compression};
 use tidemill_store::StoreError;
 
 use super::bucket::{Bucket, Upload};
+use super::made::Made;
 use super::sink::{Finished, IN_PROGRESS, Rolling};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
@@ -58,6 +59,8 @@ pub(super) struct Parts {
     bucket: Option<Bucket>,
     /// Where in the directory: `year=2024/`, or nothing.
     below: String,
+    /// Notes the directories that come to be for them.
+    made: Made,
     /// `prefix-run-shard`; the whole name if there is one file only.
     stem: String,
     /// All rows go into one file, which is there even if there are none.
@@ -129,13 +132,29 @@ impl Part {
 impl Parts {
     pub fn new(directory: PathBuf, stem: String, extension: String, rolling: Rolling) -> Self {
         assert!(!stem.contains('/'), "names of part files are names, not paths");
-        let (below, finished) = (String::new(), Vec::new());
-        Parts { directory, bucket: None, below, stem, single: false, unnamed: Unnamed::default(), extension, rolling, next: 0, finished }
+        Parts {
+            directory,
+            bucket: None,
+            below: String::new(),
+            made: Made::default(),
+            stem,
+            single: false,
+            unnamed: Unnamed::default(),
+            extension,
+            rolling,
+            next: 0,
+            finished: Vec::new(),
+        }
     }
 
     /// The part files go into a bucket.
     pub fn into_bucket(self, bucket: Option<Bucket>) -> Self {
         Parts { bucket, ..self }
+    }
+
+    /// The directories that come to be for the part files are noted there.
+    pub fn making(self, made: Made) -> Self {
+        Parts { made, ..self }
     }
 
     /// One file of this name for all rows.
@@ -208,11 +227,10 @@ impl Parts {
             self.next += 1;
             return Self::create_object(bucket, &name);
         }
-        if !self.below.is_empty() {
-            let directory = self.directory.join(&self.below);
-            let doing = || format!("creating the directory '{}'", directory.display());
-            std::fs::create_dir_all(&directory).map_err(|e| ConnectError::io(doing(), &e))?;
-        }
+        // Another job that failed may have taken it away while it was empty.
+        let directory = self.directory.join(&self.below);
+        let doing = || format!("creating the directory '{}'", directory.display());
+        self.made.create(&directory).map_err(|e| ConnectError::io(doing(), &e))?;
         loop {
             let name = format!("{}-{}.{}", self.stem, self.next, self.extension);
             let names = Finished { from: format!("{}.{name}{IN_PROGRESS}", self.below), to: format!("{}{name}", self.below) };

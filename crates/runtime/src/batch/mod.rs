@@ -146,8 +146,9 @@ impl BatchRunner {
         let mut opened = Vec::new();
         let done = self.run_inserts(name, inserts, stop, &mut opened);
         if done.is_err() {
-            // Its writers are gone, and with what they have left nobody goes on.
-            opened.iter().for_each(|(sink, run_id)| sink.abandon(run_id));
+            // Its writers are gone, and with what they have left nobody goes on. The last first: a directory that several
+            // inserts have in common was made by the first.
+            opened.iter().rev().for_each(|(sink, run_id)| sink.abandon(run_id));
         }
         done
     }

@@ -40,6 +40,58 @@ fn overwrite_replaces_all_rows() {
     assert_eq!(names(&out), Vec::<String>::new());
 }
 
+/// An empty directory stayed, which looks like a table without rows.
+#[test]
+fn what_fails_leaves_no_directory() {
+    let scratch = Scratch::new("no-directory");
+    scratch.write("t.csv", "1\n0\n");
+    let named = scratch.write("u.csv", "a\n1\n0\n");
+    let from = scratch.at("t.csv");
+    let run = |mode: &str, insert: &str| {
+        let table = |name: &str, path: &str, more: &str| {
+            format!("CREATE TABLE {name} (a BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{path}'{more});")
+        };
+        let tables = [
+            table("t", &from, ""),
+            table("f", &scratch.at("new/f"), ""),
+            table("one", &scratch.at("new/one.csv"), ", 'sink.single-file' = 'true'"),
+            table("below", &scratch.at("t.csv/below"), ""),
+            format!(
+                "CREATE TABLE p (a BIGINT, b BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{}', \
+                 'sink.partition-by' = 'b');",
+                scratch.at("new/p")
+            ),
+        ];
+        let job = scratch.write("job.sql", format!("SET 'execution.runtime-mode' = '{mode}';\n{}\n{insert}", tables.join("\n")));
+        finish(tidemill().args(["run", &job, "--quiet"]))
+    };
+    for mode in ["batch", "streaming"] {
+        for insert in [
+            "INSERT INTO f SELECT 1 / a FROM t;",
+            "INSERT INTO one SELECT 1 / a FROM t;",
+            "INSERT INTO p SELECT 1 / a, a FROM t;",
+            "INSERT INTO f SELECT a FROM t; INSERT INTO f SELECT 1 / a FROM t;",
+        ] {
+            expect(&run(mode, insert), 1, &["division by zero"]);
+            assert_eq!(names(scratch.path()), ["job.sql", "t.csv", "u.csv"], "{mode}: {insert}");
+        }
+        // The first table is opened, the second cannot be.
+        expect(&run(mode, "INSERT INTO f SELECT a FROM t; INSERT INTO below SELECT a FROM t;"), 1, &["t.csv/below"]);
+        assert_eq!(names(scratch.path()), ["job.sql", "t.csv", "u.csv"], "{mode}");
+    }
+    for to in ["new/out.csv", "new/out"] {
+        let copy = format!("COPY (SELECT 1 / a AS x FROM '{named}') TO '{}' (FORMAT csv)", scratch.at(to));
+        expect(&finish(tidemill().args(["sql", &copy])), 1, &["division by zero"]);
+        assert_eq!(names(scratch.path()), ["job.sql", "t.csv", "u.csv"], "{to}");
+    }
+    // What was there before stays, empty as it is; and no rows are a table, too.
+    std::fs::create_dir(scratch.path().join("new")).expect("a directory");
+    expect(&run("batch", "INSERT INTO f SELECT 1 / a FROM t;"), 1, &["division by zero"]);
+    assert_eq!(names(scratch.path()), ["job.sql", "new", "t.csv", "u.csv"]);
+    expect(&run("batch", "INSERT INTO f SELECT a FROM t WHERE a > 1;"), 0, &[]);
+    assert_eq!(names(&scratch.path().join("new")), ["f"]);
+}
+
 #[test]
 fn overwrite_follows_a_link() {
     let scratch = Scratch::new("overwrite-link");
