@@ -11,6 +11,7 @@ pub mod io;
 pub mod listeners;
 pub mod lookup;
 pub mod registry;
+mod selection;
 mod sink;
 mod sockets;
 mod source;
@@ -27,6 +28,7 @@ pub mod stdio;
 
 pub use error::ConnectError;
 pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
+pub use selection::Selection;
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
 pub use sockets::{Bell, Sockets, Watched};
 pub use source::{Changelog, Fetching, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

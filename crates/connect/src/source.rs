@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_block::RowKind;
 use tidemill_format::BadRecord;
 
-use crate::{ConnectError, Sockets};
+use crate::{ConnectError, Selection, Sockets};
 
 /// An independently readable part of a source, with its own position: a file, a range of a file, a
 /// socket.
@@ -245,6 +245,19 @@ pub trait Source: Send + Sync {
     /// only tells up to where rows are safe ([`Source::committed`]).
     fn replays(&self) -> Option<bool> {
         None
+    }
+
+    /// Whether [`Source::open_selecting`] leaves out rows.
+    fn selects(&self) -> bool {
+        false
+    }
+
+    /// Opens a split to read it once to its end: what is not selected may be left out, and where the reader stands is not asked.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    fn open_selecting(&self, split: &Split, context: ReaderContext, _selection: &Selection) -> Result<Box<dyn Reader>, ConnectError> {
+        self.open(split, context)
     }
 
     /// The metadata columns that the connector offers: key and type.

@@ -93,6 +93,11 @@ impl Batches {
         })
     }
 
+    /// Batches of other columns of the same rows.
+    pub fn of_others(&self, columns: &[Column], wanted: &[Wanted]) -> Result<Self, SasError> {
+        Batches::new(columns, wanted, self.numbers, self.charset, self.row_bytes, self.rows_max)
+    }
+
     /// The schema of the batches.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()

@@ -15,7 +15,7 @@ mod kind;
 mod pages;
 mod xport;
 
-pub use bdat::{Place, SasFile, SasRows};
+pub use bdat::{Choose, Place, SasFile, SasRows};
 pub use charset::Charset;
 pub use column::{As, Column, Wanted};
 pub use error::SasError;

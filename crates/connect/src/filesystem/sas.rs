@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,9 @@ use tidemill_block::Block;
 use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_format::types::type_name;
 use tidemill_format::{Encoder, FormatError, option_enum};
-use tidemill_sas::{As, Charset, Column, Kind as SasKind, Pages, SasError, SasFile, Wanted, XportEncoder, XportFile, XportVersion};
+use tidemill_sas::{
+    As, Charset, Column, Kind as SasKind, Pages, SasError, SasFile, SasRows, Wanted, XportEncoder, XportFile, XportVersion,
+};
 use tidemill_store::ObjectFile;
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
@@ -26,7 +29,7 @@ use super::metadata::{Constants, FileInfo};
 use super::page;
 use super::ranges::Piece;
 use super::sample::{first_file, options_of};
-use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
+use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Selection, Split, Waker};
 
 /// How far ahead of what is read the system is asked to fetch of a file that is not in its cache, bytes.
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -116,6 +119,11 @@ impl SasFormat {
             )),
             SasFormat::Xport(sas, xport) => Ok(Box::new(Encoding(encoder(schema, sas, xport)?))),
         }
+    }
+
+    /// Whether readers leave out rows that are not selected. An XPORT file is read from its front, so little would be saved.
+    pub fn selects(&self) -> bool {
+        matches!(self, SasFormat::Sas(_))
     }
 
     fn missing(&self) -> MissingValues {
@@ -292,7 +300,7 @@ struct Position {
     row: u64,
 }
 
-/// Opens a split.
+/// Opens a split. Rows of a SAS7BDAT file that are not selected are left out.
 ///
 /// # Errors
 /// The file cannot be read, or lacks a column.
@@ -302,7 +310,7 @@ pub(super) fn open(
     (info, care): (&FileInfo, Care),
     piece: &Piece,
     split: &Split,
-    (request, waker): (&ReadRequest, Waker),
+    (request, waker, selection): (&ReadRequest, Waker, Option<&Selection>),
     path: &str,
 ) -> Result<Box<dyn Reader>, ConnectError> {
     let changed =
@@ -313,12 +321,17 @@ pub(super) fn open(
             Position::deserialize(position).map_err(|e| changed(format!("the position {position} of split '{}' ({e})", split.id)))?.row
         }
     };
+    let passed = Arc::new(AtomicU64::new(0));
     let (rows, bytes, columns): (Box<dyn Iterator<Item = Result<RecordBatch, SasError>> + Send>, _, _) = match (format, piece) {
         (SasFormat::Sas(options), Piece::Whole | Piece::Rows(..)) => {
             let file = open_sas(place, path, care, options)?;
             let (columns, wanted) = wanted(file.columns(), request, format, path)?;
             let part = if let Piece::Rows(from, to) = piece { *from..*to } else { 0..file.pages() };
             let rows = file.read(part, next, &wanted, BATCH_ROWS).map_err(|e| failed(path, e))?;
+            let rows = match selection {
+                None => rows,
+                Some(selection) => selected(rows, &file, (selection, passed.clone()), format, path)?,
+            };
             (Box::new(rows), (info.size, file.rows()), columns)
         }
         (SasFormat::Xport(sas, xport), Piece::Whole) => {
@@ -333,7 +346,7 @@ pub(super) fn open(
     let decode = Box::new(Decoding { rows, schema, columns, path: path.to_string() });
     let constants = Constants::of(request, info)?;
     let batches = Batches::of(place, path, decode, waker)?;
-    Ok(Box::new(SasReader { batches, next, bytes, constants }))
+    Ok(Box::new(SasReader { batches, next, passed, bytes, constants }))
 }
 
 /// The file's columns that are asked for, by name (in letters of either case, as in SAS), and as what each is read.
@@ -368,6 +381,27 @@ fn wanted(columns: &[Column], request: &ReadRequest, format: &SasFormat, path: &
     Ok((found, wanted))
 }
 
+/// Leaves only rows that are selected, and counts the others.
+fn selected(
+    rows: SasRows,
+    file: &SasFile,
+    (selection, passed): (&Selection, Arc<AtomicU64>),
+    format: &SasFormat,
+    path: &str,
+) -> Result<SasRows, ConnectError> {
+    let (columns, wanted) = wanted(file.columns(), &ReadRequest::all(selection.columns().clone()), format, path)?;
+    let selection = selection.clone();
+    let choose = move |rows: &RecordBatch| -> Result<Option<BooleanArray>, SasError> {
+        let rows = all_declared(rows, selection.columns(), &columns).map_err(SasError::data)?;
+        let chosen = selection.wanted(&rows);
+        if let Some(chosen) = &chosen {
+            passed.fetch_add((chosen.len() - chosen.true_count()) as u64, Ordering::Relaxed);
+        }
+        Ok(chosen)
+    };
+    rows.choosing(&wanted, Box::new(choose)).map_err(|e| failed(path, e))
+}
+
 /// Decodes a file into the types that the table declares.
 struct Decoding {
     rows: Box<dyn Iterator<Item = Result<RecordBatch, SasError>> + Send>,
@@ -380,15 +414,19 @@ impl Decode for Decoding {
     fn decode(&mut self) -> Result<Option<RecordBatch>, ConnectError> {
         let Some(batch) = self.rows.next() else { return Ok(None) };
         let batch = batch.map_err(|e| failed(&self.path, e))?;
-        let wrong = |what: String| ConnectError::new(format!("reading '{}': {what}", self.path));
-        let mut arrays = Vec::with_capacity(batch.num_columns());
-        for ((array, field), column) in batch.columns().iter().zip(self.schema.fields()).zip(&self.columns) {
-            arrays.push(declared(array, field.data_type()).map_err(|what| wrong(format!("column '{}': {what}", column.name)))?);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options).map_err(|e| wrong(e.to_string()))?;
-        Ok(Some(batch))
+        let declared = all_declared(&batch, &self.schema, &self.columns);
+        declared.map(Some).map_err(|what| ConnectError::new(format!("reading '{}': {what}", self.path)))
     }
+}
+
+/// Rows in the types that the table declares; `columns` are what the file calls them.
+fn all_declared(batch: &RecordBatch, schema: &SchemaRef, columns: &[Column]) -> Result<RecordBatch, String> {
+    let mut arrays = Vec::with_capacity(batch.num_columns());
+    for ((array, field), column) in batch.columns().iter().zip(schema.fields()).zip(columns) {
+        arrays.push(declared(array, field.data_type()).map_err(|what| format!("column '{}': {what}", column.name))?);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(schema.clone(), arrays, &options).map_err(|e| e.to_string())
 }
 
 /// A column in the type that the table declares. A number that is not whole is none for a whole-number type.
@@ -413,6 +451,8 @@ struct SasReader {
     batches: Batches,
     /// The number of the next row in the split.
     next: u64,
+    /// Rows that were left out since the last poll; a thread that decodes may be ahead.
+    passed: Arc<AtomicU64>,
     /// So many rows have so many bytes in the file: (bytes, rows).
     bytes: (u64, u64),
     constants: Constants,
@@ -433,7 +473,7 @@ impl Reader for SasReader {
             Answer::Nothing => return Ok(Polled::Pending),
             Answer::End => return Ok(Polled::End),
         };
-        let next = self.next + batch.num_rows() as u64;
+        let next = self.next + batch.num_rows() as u64 + self.passed.swap(0, Ordering::Relaxed);
         let bytes = self.bytes_before(next) - self.bytes_before(self.next);
         self.next = next;
         Ok(Polled::Rows(Rows::good(self.constants.append(batch)?, arrival_ns, bytes)))

@@ -32,7 +32,7 @@ use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
 use super::reader::{Lines, Position, TextReader, decoded};
 use super::sas;
 use super::xlsx;
-use crate::{Changelog, ConnectError, Fetching, Reader, ReaderContext, Source, Split};
+use crate::{Changelog, ConnectError, Fetching, Reader, ReaderContext, Selection, Source, Split};
 
 /// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
 const ITEMS_PER_READER: usize = 8;
@@ -204,6 +204,46 @@ impl FileSource {
         Ok(Box::new(TextReader::new(path.to_string(), feed, decoder, base, lines, constants)))
     }
 
+    /// Opens a split; rows that are not selected may be left out.
+    fn open_split(&self, split: &Split, context: ReaderContext, selection: Option<&Selection>) -> Result<Box<dyn Reader>, ConnectError> {
+        if let FileFormat::Text(text) = &self.format {
+            if let Some(member) = path::split_member(&split.id) {
+                return self.open_member(text, member, split, context);
+            }
+            if let Some(container) = tidemill_archive::container(path::plain_name(&split.id)) {
+                return self.open_archive(text, (split.id.as_str(), container), split, context);
+            }
+        }
+        let (path, piece) = ranges::parse_id(&split.id, |id| self.listing.exists(id));
+        if let FileFormat::Text(text) = &self.format {
+            return self.open_text(text, path, &piece, split, context);
+        }
+        let (place, care) = (self.listing.place(path)?, self.queue.opened(path, context.shards));
+        let info = match &place {
+            Place::Remote(_, object) => self.listing.info(path, object),
+            Place::Local => {
+                let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
+                FileInfo::local(path, &meta)?
+            }
+        };
+        let asked = (&context.request, context.waker);
+        match &self.format {
+            FileFormat::Text(_) => unreachable!("opened above"),
+            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, asked, path),
+            FileFormat::Arrow(options) => {
+                let manner = Manner::new(options, self.compression(path), self.monitor.is_some(), care);
+                ipc::open(&place, (&info, manner), &piece, split, asked, path)
+            }
+            FileFormat::Avro(_) => avro::open(&place, &info, care, split, asked, path),
+            FileFormat::Orc(_) => orc::open(&place, (&info, care), &piece, split, asked, path),
+            FileFormat::Xlsx(options) => xlsx::open(options, &place, &info, &piece, split, asked, path),
+            FileFormat::Sas(format) => {
+                let asked = (&context.request, asked.1, selection);
+                sas::open(format, &place, (&info, care), &piece, split, asked, path)
+            }
+        }
+    }
+
     /// Opens a member of a zip that can be read anywhere.
     fn open_member(
         &self,
@@ -348,39 +388,15 @@ impl Source for FileSource {
     }
 
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
-        if let FileFormat::Text(text) = &self.format {
-            if let Some(member) = path::split_member(&split.id) {
-                return self.open_member(text, member, split, context);
-            }
-            if let Some(container) = tidemill_archive::container(path::plain_name(&split.id)) {
-                return self.open_archive(text, (split.id.as_str(), container), split, context);
-            }
-        }
-        let (path, piece) = ranges::parse_id(&split.id, |id| self.listing.exists(id));
-        if let FileFormat::Text(text) = &self.format {
-            return self.open_text(text, path, &piece, split, context);
-        }
-        let (place, care) = (self.listing.place(path)?, self.queue.opened(path, context.shards));
-        let info = match &place {
-            Place::Remote(_, object) => self.listing.info(path, object),
-            Place::Local => {
-                let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
-                FileInfo::local(path, &meta)?
-            }
-        };
-        let asked = (&context.request, context.waker);
-        match &self.format {
-            FileFormat::Text(_) => unreachable!("opened above"),
-            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, asked, path),
-            FileFormat::Arrow(options) => {
-                let manner = Manner::new(options, self.compression(path), self.monitor.is_some(), care);
-                ipc::open(&place, (&info, manner), &piece, split, asked, path)
-            }
-            FileFormat::Avro(_) => avro::open(&place, &info, care, split, asked, path),
-            FileFormat::Orc(_) => orc::open(&place, (&info, care), &piece, split, asked, path),
-            FileFormat::Xlsx(options) => xlsx::open(options, &place, &info, &piece, split, asked, path),
-            FileFormat::Sas(format) => sas::open(format, &place, (&info, care), &piece, split, asked, path),
-        }
+        self.open_split(split, context, None)
+    }
+
+    fn selects(&self) -> bool {
+        matches!(&self.format, FileFormat::Sas(format) if format.selects())
+    }
+
+    fn open_selecting(&self, split: &Split, context: ReaderContext, selection: &Selection) -> Result<Box<dyn Reader>, ConnectError> {
+        self.open_split(split, context, Some(selection))
     }
 
     fn metadata_columns(&self) -> Vec<(&'static str, DataType)> {

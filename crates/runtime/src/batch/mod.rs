@@ -9,6 +9,7 @@ mod group_keys;
 mod lower;
 mod pattern;
 mod process;
+mod select;
 mod set_all;
 mod table;
 mod window_bound;

@@ -16,7 +16,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion_common::{DataFusionError, Result};
-use datafusion_expr::{Expr, TableType};
+use datafusion_expr::{Expr, TableProviderFilterPushDown, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
 use tidemill_connect::{Changelog, Fetching, Polled, ReadRequest, ReaderContext, Source, Split, Waker};
@@ -24,6 +24,7 @@ use tidemill_operator::normalize::Normalize;
 use tidemill_plan::Table;
 
 use super::fold::Fold;
+use super::select::{self, Selecting};
 use crate::JobError;
 use crate::connector::{self, OnError};
 use crate::metrics::NodeMetrics;
@@ -117,11 +118,23 @@ impl TableProvider for ConnectorTable {
         TableType::Base
     }
 
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        if !self.source.selects() || self.source.changelog() != Changelog::Append {
+            return Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]);
+        }
+        let physical = self.table.physical_schema();
+        let answer = |filter: &&Expr| match select::is_simple(filter, &physical)? {
+            true => Ok(TableProviderFilterPushDown::Inexact),
+            false => Ok(TableProviderFilterPushDown::Unsupported),
+        };
+        filters.iter().map(answer).collect()
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
@@ -133,6 +146,10 @@ impl TableProvider for ConnectorTable {
         let physical = self.table.physical_schema();
         let width = physical.fields().len();
         let metadata = self.table.metadata();
+        let source: Arc<dyn Source> = match select::selection(filters, &physical, state)? {
+            Some(selection) => Arc::new(Selecting { source: self.source.clone(), selection }),
+            None => self.source.clone(),
+        };
         let request = ReadRequest {
             projection: wanted.iter().copied().filter(|i| *i < width).collect(),
             metadata: wanted.iter().filter(|i| **i >= width).map(|i| metadata[*i - width].clone()).collect(),
@@ -151,7 +168,7 @@ impl TableProvider for ConnectorTable {
             .map(|shard| {
                 Arc::new(Part {
                     table: self.table.name.clone(),
-                    source: self.source.clone(),
+                    source: source.clone(),
                     on_error: self.on_error,
                     queue: queue.clone(),
                     request: request.clone(),

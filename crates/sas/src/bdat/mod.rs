@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 pub(crate) use self::header::MAGIC;
-pub use self::read::{Place, SasRows};
+pub use self::read::{Choose, Place, SasRows};
 
 use self::header::Header;
 use self::meta::{Meta, Packing};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
 use super::meta::{self, Packing};
@@ -16,6 +16,13 @@ use crate::{SasError, pages};
 const RUN_BYTES: usize = 1 << 20;
 /// Compressed rows are unpacked into so many bytes before they are decoded, unless a row is longer.
 const UNPACKED_BYTES: usize = 256 << 10;
+
+/// Rows that are looked at without one being chosen before a batch is given all the same, empty, so that whoever asks sees that
+/// it goes on.
+const LOOKED_ROWS: usize = 64 << 10;
+
+/// Says of rows of some columns which are chosen, those for which it is true; `None` means all.
+pub type Choose = Box<dyn FnMut(&RecordBatch) -> Result<Option<BooleanArray>, SasError> + Send>;
 
 /// Where a row is: so many rows behind the first of a page. Rows that were deleted do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +54,31 @@ pub struct SasRows {
     starts: Vec<usize>,
     /// Rows seen so far, if the file is read from its first page to its last.
     seen: Option<u64>,
+    choice: Option<Choice>,
     done: bool,
+}
+
+/// Which rows are given.
+struct Choice {
+    /// The columns that tell.
+    batches: Batches,
+    choose: Choose,
+    /// Rows looked at since the last batch was given.
+    looked: usize,
+}
+
+impl Choice {
+    /// Takes out of `starts`, where rows in `bytes` begin, those that are not chosen.
+    fn apply(&mut self, bytes: &[u8], starts: &mut Vec<usize>) -> Result<(), SasError> {
+        self.batches.push(&Rows { bytes, starts: starts.as_slice() });
+        let rows = self.batches.finish()?;
+        self.looked += starts.len();
+        let Some(chosen) = (self.choose)(&rows)? else { return Ok(()) };
+        assert_eq!(chosen.len(), starts.len(), "an answer for each row");
+        let mut row = 0..chosen.len();
+        starts.retain(|_| row.next().is_some_and(|row| chosen.is_valid(row) && chosen.value(row)));
+        Ok(())
+    }
 }
 
 impl SasRows {
@@ -72,9 +103,22 @@ impl SasRows {
             unpacked: Vec::new(),
             starts: Vec::new(),
             seen,
+            choice: None,
             done: false,
             file,
         })
+    }
+
+    /// Gives only the rows that `choose` chooses by their columns `of`, whether or not those are wanted besides: of other rows
+    /// nothing else is decoded. Batches may then be empty, and have no more rows than before.
+    ///
+    /// # Errors
+    /// A column that the file does not have.
+    pub fn choosing(mut self, of: &[Wanted], choose: Choose) -> Result<Self, SasError> {
+        let inner = &self.file.inner;
+        let batches = self.batches.of_others(&inner.columns, of)?;
+        self.choice = Some(Choice { batches, choose, looked: 0 });
+        Ok(self)
     }
 
     /// The schema of the batches.
@@ -149,9 +193,9 @@ impl SasRows {
         let row_bytes = inner.row_bytes;
         let mut take = self.batches.room().min(self.refs.len() - self.cursor);
         self.starts.clear();
-        if inner.packing == Packing::None {
+        let bytes = if inner.packing == Packing::None {
             self.starts.extend(self.refs[self.cursor..self.cursor + take].iter().map(|row| row.at));
-            self.batches.push(&Rows { bytes: &self.buffer, starts: &self.starts });
+            &self.buffer
         } else {
             take = take.min((UNPACKED_BYTES / row_bytes.max(1)).max(1));
             self.unpacked.resize(take * row_bytes, 0);
@@ -173,10 +217,30 @@ impl SasRows {
                 }
                 self.starts.push(index * row_bytes);
             }
-            self.batches.push(&Rows { bytes: &self.unpacked, starts: &self.starts });
+            &self.unpacked
+        };
+        if let Some(choice) = &mut self.choice {
+            choice.apply(bytes, &mut self.starts)?;
         }
+        self.batches.push(&Rows { bytes, starts: &self.starts });
         self.cursor += take;
         Ok(())
+    }
+
+    /// Whether a batch is to be given. Where rows are chosen it need not be full: the last ones would be looked for a few at once.
+    fn is_due(&self) -> bool {
+        match &self.choice {
+            None => self.batches.room() == 0,
+            Some(choice) => self.batches.room() < self.batches.len().max(1) || choice.looked >= LOOKED_ROWS,
+        }
+    }
+
+    /// The batch of what was decoded.
+    fn give(&mut self) -> Result<Option<RecordBatch>, SasError> {
+        if let Some(choice) = &mut self.choice {
+            choice.looked = 0;
+        }
+        self.batches.finish().map(Some)
     }
 
     /// What is wrong at the end of the pages, if something is.
@@ -200,15 +264,16 @@ impl SasRows {
         loop {
             if self.cursor < self.refs.len() {
                 self.decode()?;
-                if self.batches.room() == 0 {
-                    return self.batches.finish().map(Some);
+                if self.is_due() {
+                    return self.give();
                 }
             } else if self.next < self.end {
                 self.load()?;
             } else {
                 self.done = true;
                 self.check_end()?;
-                return if self.batches.is_empty() { Ok(None) } else { self.batches.finish().map(Some) };
+                let looked = self.choice.as_ref().is_some_and(|choice| choice.looked > 0);
+                return if self.batches.is_empty() && !looked { Ok(None) } else { self.give() };
             }
         }
     }

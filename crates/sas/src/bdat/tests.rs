@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::datatypes::Float64Type;
 use arrow::util::display::array_value_to_string;
 
 use super::*;
@@ -301,6 +302,39 @@ fn only_what_is_wanted() {
     assert_eq!(none, 148);
     assert!(file.read(0..1, 0, &wanted(&[(4, As::Natural)]), 100).is_err());
     assert!(file.read(0..99, 0, &[], 100).is_err());
+}
+
+/// Rows are chosen by a column that is not wanted itself, whatever the file looks like; rows that are not chosen are not decoded.
+#[test]
+fn only_rows_that_are_chosen() {
+    let natural = |column: usize| Wanted { column, form: As::Natural };
+    let (wanted, by) = ([natural(2), natural(3)], [natural(1)]);
+    for shape in shapes() {
+        let file = open(shape.file()).unwrap();
+        let live: Vec<usize> = (0..shape.rows).filter(|i| !shape.deleted.contains(i)).collect();
+        for (least, modulus, batch) in [(0.0, 1, 7), (100.0, 1, 1000), (30.0, 9, 10), (1e9, 1, 50)] {
+            let choose = move |rows: &RecordBatch| -> Result<Option<BooleanArray>, SasError> {
+                assert_eq!(rows.num_columns(), 1);
+                let n = rows.column(0).as_primitive::<Float64Type>();
+                // A NULL is no yes.
+                let answer = |n: f64| if n < least { None } else { Some(n as usize % modulus == 0) };
+                Ok((least > 0.0).then(|| n.values().iter().map(|n| answer(*n)).collect::<BooleanArray>()))
+            };
+            let chosen = file.read(0..file.pages(), 0, &wanted, batch).unwrap().choosing(&by, Box::new(choose)).unwrap();
+            let mut found = Vec::new();
+            for rows in chosen {
+                let rows = rows.unwrap();
+                assert!(rows.num_rows() <= batch);
+                found.extend(lines(&rows));
+            }
+            let is_chosen = |i: &&usize| **i as f64 >= least && **i % modulus == 0;
+            let text = |i: &usize| shape.expect(*i).splitn(3, '|').nth(2).expect("two columns more").to_string();
+            let expect: Vec<String> = live.iter().filter(is_chosen).map(text).collect();
+            assert_eq!(found, expect, "{shape:?}, from {least} on every {modulus}");
+        }
+    }
+    let file = open(Shape::new(true, false, "").file()).unwrap();
+    assert!(file.read(0..1, 0, &wanted, 10).unwrap().choosing(&[natural(9)], Box::new(|_| Ok(None))).is_err());
 }
 
 #[test]

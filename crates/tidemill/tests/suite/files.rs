@@ -1,10 +1,12 @@
-//! What jobs make of directories of files: rows replaced by `INSERT OVERWRITE`.
+//! What jobs make of directories of files: rows replaced by `INSERT OVERWRITE`, and nothing by what fails; and which rows of files
+//! they read.
 
 use std::path::Path;
 use std::process::Output;
 
 use crate::failures::expect;
-use crate::harness::{Scratch, finish, sink_lines, tidemill};
+use crate::harness::{Scratch, finish, root, sink_lines, tidemill};
+use crate::not_run::not_run;
 
 /// Runs statements over a table `f` of files in the directory `out`.
 fn sql(scratch: &Scratch, statements: &str) -> Output {
@@ -172,4 +174,39 @@ fn members_of_archives_are_read() {
         expect(&finish(tidemill().args(["run", &job])), 0, &["read: "]);
         assert_eq!(sink_lines(Path::new(&out)), ["1", "1500"], "{mode}");
     }
+}
+
+/// Of a SAS7BDAT file a batch job reads only the rows that it wants.
+#[test]
+fn rows_of_sas_files_are_chosen_while_they_are_read() {
+    let data = root().join("../shared/data/sas/pandas");
+    let Ok(all) = std::fs::read_to_string(data.join("productsales.csv")) else {
+        return not_run(&format!("rows of SAS files are chosen ({} is missing)", data.display()));
+    };
+    let mut expected = Vec::new();
+    for line in all.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let actual: u32 = fields[0].parse().expect("a whole number");
+        if actual > 900 && fields[2] != "CANADA" {
+            expected.push(format!("{},{actual}", fields[6]));
+        }
+    }
+    expected.sort();
+    let scratch = Scratch::new("sas-rows");
+    let (out, summary) = (scratch.at("out"), scratch.at("summary.json"));
+    let job = scratch.write(
+        "job.sql",
+        format!(
+            "SET 'execution.runtime-mode' = 'batch';
+             CREATE TABLE t (actual DOUBLE, country STRING, product STRING) WITH ('connector' = 'filesystem', 'format' = 'sas7bdat',
+               'path' = '{}');
+             CREATE TABLE s (product STRING, actual BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+             INSERT INTO s SELECT product, CAST(actual AS BIGINT) FROM t WHERE actual > 900 AND country <> 'CANADA';",
+            data.join("productsales.sas7bdat").display()
+        ),
+    );
+    expect(&finish(tidemill().args(["run", &job, "--quiet", "--metrics", &summary])), 0, &[]);
+    assert_eq!(sink_lines(Path::new(&out)), expected);
+    let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
+    assert_eq!(summary["rows_in"].as_u64(), Some(expected.len() as u64), "rows that nobody wants came out of the reader");
 }

@@ -1,0 +1,42 @@
+//! Rows that a query does not want, and that a reader may leave out before it has decoded all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
+
+type Test = dyn Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync;
+
+/// Says of rows, by some of their columns, which of them a query wants. Whoever gets the rows checks them again, so a reader
+/// leaves out as many of the others as it likes.
+#[derive(Clone)]
+pub struct Selection {
+    columns: SchemaRef,
+    test: Arc<Test>,
+}
+
+impl Selection {
+    /// By physical columns of the table. `test` gets rows of them and is true for those that are wanted; `None` means that it
+    /// cannot tell, so that all are.
+    pub fn new(columns: SchemaRef, test: impl Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync + 'static) -> Self {
+        Selection { columns, test: Arc::new(test) }
+    }
+
+    /// The columns that tell.
+    pub fn columns(&self) -> &SchemaRef {
+        &self.columns
+    }
+
+    /// Of rows of these columns, which are wanted: those for which it is true. `None` means all.
+    pub fn wanted(&self, rows: &RecordBatch) -> Option<BooleanArray> {
+        (self.test)(rows)
+    }
+}
+
+impl fmt::Debug for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.columns.fields().iter().map(|field| field.name()).collect();
+        write!(f, "by {names:?}")
+    }
+}

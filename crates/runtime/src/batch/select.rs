@@ -1,0 +1,121 @@
+//! Conditions of a query that a table's readers check, too, so that they need not decode rows that nobody wants. The executor
+//! checks them again: a reader may leave out as few as it likes, and where a condition fails on a value it is the executor that
+//! says so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::Session;
+use datafusion_common::tree_node::TreeNode;
+use datafusion_common::{DFSchema, Result};
+use datafusion_expr::utils::conjunction;
+use datafusion_expr::{Expr, Operator};
+use tidemill_connect::{ConnectError, Reader, ReaderContext, Selection, Source, Split};
+
+/// Whether a condition is worth checking twice: nothing but comparisons of columns of the file.
+pub(super) fn is_simple(condition: &Expr, physical: &Schema) -> Result<bool> {
+    let is_other = |part: &Expr| match part {
+        Expr::Column(column) => physical.index_of(&column.name).is_err(),
+        Expr::BinaryExpr(both) => !matches!(
+            both.op,
+            Operator::Eq
+                | Operator::NotEq
+                | Operator::Lt
+                | Operator::LtEq
+                | Operator::Gt
+                | Operator::GtEq
+                | Operator::And
+                | Operator::Or
+                | Operator::IsDistinctFrom
+                | Operator::IsNotDistinctFrom
+        ),
+        Expr::Literal(..) | Expr::Not(_) | Expr::IsNull(_) | Expr::IsNotNull(_) | Expr::Between(_) | Expr::InList(_) => false,
+        _ => true,
+    };
+    Ok(!condition.column_refs().is_empty() && !condition.exists(|part| Ok(is_other(part)))?)
+}
+
+/// The rows for which all conditions are true; `None` without conditions.
+///
+/// # Errors
+/// A condition cannot be planned.
+pub(super) fn selection(conditions: &[Expr], physical: &Schema, state: &dyn Session) -> Result<Option<Selection>> {
+    let Some(condition) = conjunction(conditions.iter().cloned()) else { return Ok(None) };
+    let names: BTreeSet<String> = condition.column_refs().into_iter().map(|column| column.name.clone()).collect();
+    let fields: Vec<_> = physical.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
+    let columns: SchemaRef = Arc::new(Schema::new(fields));
+    let test = state.create_physical_expr(condition, &DFSchema::try_from(columns.clone())?)?;
+    Ok(Some(Selection::new(columns, move |rows| {
+        let answer = test.evaluate(rows).and_then(|answer| answer.into_array(rows.num_rows()));
+        answer.ok()?.as_boolean_opt().cloned()
+    })))
+}
+
+/// A table of which only some rows are wanted.
+pub(super) struct Selecting {
+    pub source: Arc<dyn Source>,
+    pub selection: Selection,
+}
+
+impl Source for Selecting {
+    fn bounded(&self) -> bool {
+        self.source.bounded()
+    }
+
+    fn splits(&self, parallelism: usize) -> std::result::Result<Vec<Split>, ConnectError> {
+        self.source.splits(parallelism)
+    }
+
+    fn open(&self, split: &Split, context: ReaderContext) -> std::result::Result<Box<dyn Reader>, ConnectError> {
+        self.source.open_selecting(split, context, &self.selection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field};
+    use datafusion::prelude::SessionContext;
+    use datafusion_expr::{col, lit};
+
+    use super::*;
+
+    fn schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![
+            Field::new("n", DataType::Int64, true),
+            Field::new("unused", DataType::Int64, true),
+            Field::new("s", DataType::Utf8, true),
+        ]))
+    }
+
+    #[test]
+    fn what_is_checked_twice() {
+        let check = |condition: Expr, expect: bool| assert_eq!(is_simple(&condition, &schema()).unwrap(), expect, "{condition}");
+        check(col("n").gt(lit(1i64)), true);
+        check(col("n").gt_eq(lit(1i64)).or(col("s").eq(lit("x"))), true);
+        check(col("n").between(lit(1i64), lit(2i64)).and(col("s").is_not_null()), true);
+        check(col("s").in_list(vec![lit("x"), lit("y")], true), true);
+        // It may fail, may cost much, is no column of the file, or says nothing of rows.
+        check((lit(1i64) / col("n")).gt(lit(1i64)), false);
+        check(col("s").like(lit("%x%")), false);
+        check(col("other").eq(lit("x")), false);
+        check(lit(false), false);
+    }
+
+    #[test]
+    fn rows_for_which_all_is_true_are_wanted() {
+        let state = SessionContext::new().state();
+        assert!(selection(&[], &schema(), &state).unwrap().is_none());
+        let both = [col("n").gt(lit(1i64)), col("s").not_eq(lit("x"))];
+        let selection = selection(&both, &schema(), &state).unwrap().expect("conditions");
+        assert_eq!(selection.columns().fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["n", "s"]);
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), Some(2), Some(3), None]));
+        let s: ArrayRef = Arc::new(StringArray::from(vec![Some("y"), Some("x"), Some("y"), Some("y")]));
+        let rows = RecordBatch::try_new(selection.columns().clone(), vec![n, s]).unwrap();
+        assert_eq!(selection.wanted(&rows), Some(BooleanArray::from(vec![Some(false), Some(false), Some(true), None])));
+        // Rows of which it cannot tell.
+        assert_eq!(selection.wanted(&RecordBatch::new_empty(Arc::new(Schema::empty()))), None);
+    }
+}
