@@ -1,6 +1,7 @@
 //! Parquet files: a reader that gives batches of the declared types and can begin at any row, a
 //! writer, and the schema that a file carries. How a file is stored says `describe`.
 
+mod check;
 mod describe;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
@@ -104,8 +105,7 @@ impl ParquetFileReader {
     ) -> Result<Self, FormatError> {
         // The page index lets a start inside a row group skip whole pages.
         let policy = if start_row > 0 { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
-        let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new().with_page_index_policy(policy))
-            .map_err(|e| failed(path, "cannot read its footer", &e))?;
+        let metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(policy))?;
         let held = metadata.schema().clone();
         let mut roots = Vec::with_capacity(projection.len());
         for index in projection {
@@ -279,7 +279,15 @@ pub fn row_groups_in<R: ChunkReader>(path: &Path, input: &R) -> Result<Vec<(u64,
 }
 
 fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
-    ArrowReaderMetadata::load(input, ArrowReaderOptions::new()).map_err(|e| failed(path, "cannot read its footer", &e))
+    load(path, input, ArrowReaderOptions::new())
+}
+
+/// Reads the footer, and believes it only where it fits the file.
+fn load<R: ChunkReader>(path: &Path, input: &R, options: ArrowReaderOptions) -> Result<ArrowReaderMetadata, FormatError> {
+    let metadata = ArrowReaderMetadata::load(input, options).map_err(|e| failed(path, "cannot read its footer", &e))?;
+    let fits = check::check(metadata.metadata(), input.len());
+    fits.map_err(|why| failed(path, "its footer does not fit it, so it is damaged", &why))?;
+    Ok(metadata)
 }
 
 /// Writes one file. A row group is held in memory, encoded, until it is full.
