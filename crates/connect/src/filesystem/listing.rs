@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use regex::Regex;
-use tidemill_archive::{Container, container};
+use tidemill_archive::Container;
 use tidemill_store::{Object, Store, StoreOptions, is_remote};
 
 use super::directory::{Directory, Place};
@@ -63,7 +63,7 @@ impl Listing {
 
     /// Whether the path means one archive, and not several: then there must be something in it.
     pub fn one_archive(&self) -> bool {
-        container(path::plain_name(&self.location.root)).is_some() && !self.location.root.contains(['*', '?', '['])
+        self.location.container(&self.location.root).is_some() && !self.location.root.contains(['*', '?', '['])
     }
 
     /// Everything there is, in order of the paths and, in an archive, of its directory.
@@ -74,12 +74,13 @@ impl Listing {
         let files = if self.location.remote() { self.remote(may_be_empty)? } else { self.local(may_be_empty)? };
         let mut items = Vec::with_capacity(files.len());
         for (path, size, seekable) in files {
-            match container(path::plain_name(&path)) {
+            match self.location.container(&path) {
                 None if self.location.members.is_some() => {
                     return Err(ConnectError::new(format!("'{path}' is no archive by its name, so nothing can be chosen in it with '//'")));
                 }
                 None => items.push(Item { id: path.clone(), path, size, kind: Kind::Plain }),
-                Some(Container::Zip) if seekable => {
+                // Its members would have no names by which they were found again.
+                Some(Container::Zip) if seekable && self.location.archive.is_none() => {
                     let directory = self.directory(&path)?;
                     for name in &directory.chosen {
                         let size = directory.member(&path, name)?.packed;

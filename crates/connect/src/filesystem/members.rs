@@ -21,6 +21,41 @@ use crate::{ConnectError, Polled, ReadRequest, Reader, Waker};
 /// Names of members that a message lists, at most.
 const NAMES_SHOWN: usize = 5;
 
+tidemill_format::option_enum! {
+    /// Kinds of archives.
+    pub enum Archive {
+        /// A zip, unpacked while it arrives.
+        Zip = "zip",
+        /// A tar.
+        Tar = "tar",
+        /// A tar, compressed by gzip.
+        TarGzip = "tar.gz",
+        /// A tar, compressed by Zstandard.
+        TarZstd = "tar.zst",
+        /// A tar, compressed by bzip2.
+        TarBzip2 = "tar.bz2",
+        /// A tar, compressed by xz.
+        TarXz = "tar.xz",
+        /// A tar, compressed by LZ4.
+        TarLz4 = "tar.lz4",
+    }
+}
+
+impl Archive {
+    /// How it is unpacked.
+    pub(super) fn container(self) -> Container {
+        match self {
+            Archive::Zip => Container::Zip,
+            Archive::Tar => Container::Tar(Compression::None),
+            Archive::TarGzip => Container::Tar(Compression::Gzip),
+            Archive::TarZstd => Container::Tar(Compression::Zstd),
+            Archive::TarBzip2 => Container::Tar(Compression::Bzip2),
+            Archive::TarXz => Container::Tar(Compression::Xz),
+            Archive::TarLz4 => Container::Tar(Compression::Lz4),
+        }
+    }
+}
+
 /// Whether a member is read.
 ///
 /// # Errors

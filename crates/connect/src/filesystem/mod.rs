@@ -57,6 +57,7 @@ use tidemill_store::{Pending, StoreOptions, is_remote};
 
 use self::bucket::Bucket;
 use self::cache::PageCache;
+use self::members::Archive;
 use self::path::Location;
 use self::sas::SasFormat;
 use self::sink::{FileSink, Rolling};
@@ -108,6 +109,9 @@ tidemill_format::options! {
         /// name's extension (`.gz`, `.zst`, `.bz2`, `.xz`, `.lz4`) and nothing is compressed in writing. Archives and what is
         /// in them go by their names.
         ours "compression" => compression: Option<Compression>;
+        /// The kind of archive that the path means, where that is not in its name: `/dev/stdin//*.csv`, or what an address
+        /// gives that ends otherwise. It is read from front to back, a zip, too.
+        ours "source.archive" => archive: Option<Archive>;
         /// A part file is closed, and the next one begun, when it has this many bytes.
         flink "sink.rolling-policy.file-size" => rolling_file_size: ByteSize = ByteSize(128 << 20);
         /// A part file is closed when it is this old. Every checkpoint closes it as well.
@@ -200,7 +204,7 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
     }
     let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
     store.check().map_err(|e| ConnectError::new(format!("{}: {e}", raw.owner())))?;
-    let location = Location::parse(&options.path).map_err(|e| e.at(raw.owner()))?;
+    let location = Location::parse(&options.path, options.archive.map(Archive::container)).map_err(|e| e.at(raw.owner()))?;
     Ok(Box::new(FileSource {
         compression: options.compression,
         monitor: options.monitor_interval,

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use regex::Regex;
-use tidemill_archive::container;
+use tidemill_archive::{Container, container};
 use tidemill_store::is_remote;
 
 use crate::ConnectError;
@@ -23,21 +23,29 @@ pub(super) struct Location {
     pub root: String,
     /// Which members are read of the archives that it means; `None` for all.
     pub members: Option<String>,
+    /// Which archives they are, whatever their names say.
+    pub archive: Option<Container>,
 }
 
 impl Location {
-    /// Reads the option.
+    /// Reads the option. `archive` says what it means if that is not in its name.
     ///
     /// # Errors
     /// As [`local_path`].
-    pub fn parse(text: &str) -> Result<Self, ConnectError> {
+    pub fn parse(text: &str, archive: Option<Container>) -> Result<Self, ConnectError> {
         let path = if is_remote(text) { text.to_string() } else { local_path(text)? };
-        Ok(match split_member(&path) {
-            Some((archive, members)) => {
-                Location { root: archive.to_string(), members: Some(members.to_string()).filter(|m| !m.is_empty()) }
+        let parts = if archive.is_some() { halves(&path).next() } else { split_member(&path) };
+        Ok(match parts {
+            Some((root, members)) => {
+                Location { root: root.to_string(), members: Some(members.to_string()).filter(|m| !m.is_empty()), archive }
             }
-            None => Location { root: path, members: None },
+            None => Location { root: path, members: None, archive },
         })
+    }
+
+    /// Which archive a file is, if it is one.
+    pub fn container(&self, path: &str) -> Option<Container> {
+        self.archive.or_else(|| container(plain_name(path)))
     }
 
     /// Whether the files lie in an object store or on a web server.
@@ -48,9 +56,13 @@ impl Location {
 
 /// `archive//member` in two, if what stands before `//` has the name of an archive.
 pub(super) fn split_member(text: &str) -> Option<(&str, &str)> {
+    halves(text).find(|(archive, _)| container(plain_name(archive)).is_some())
+}
+
+/// What stands before and behind each `//` of a path, that of an address left aside.
+fn halves(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let begin = if is_remote(text) { text.find("://").map_or(0, |at| at + 3) } else { 0 };
-    let slashes = text[begin..].match_indices("//").map(|(at, _)| begin + at);
-    slashes.map(|at| (&text[..at], &text[at + 2..])).find(|(archive, _)| container(plain_name(archive)).is_some())
+    text[begin..].match_indices("//").map(move |(at, _)| (&text[..begin + at], &text[begin + at + 2..]))
 }
 
 /// The part of a path or address whose extension says what the file is: what a web server is asked does not count.
@@ -288,8 +300,8 @@ mod tests {
 
     #[track_caller]
     fn check_location(text: &str, root: &str, members: Option<&str>) {
-        let expect = Location { root: root.to_string(), members: members.map(str::to_string) };
-        assert_eq!(Location::parse(text).unwrap(), expect);
+        let expect = Location { root: root.to_string(), members: members.map(str::to_string), archive: None };
+        assert_eq!(Location::parse(text, None).unwrap(), expect);
     }
 
     #[test]
@@ -301,6 +313,12 @@ mod tests {
         check_location("gs://bucket/b.zip//x", "gs://bucket/b.zip", Some("x"));
         check_location("gs://bucket/b.csv", "gs://bucket/b.csv", None);
         check_location("https://host/a.zip?token=1//x", "https://host/a.zip?token=1", Some("x"));
+        let told = |text: &str| {
+            let of = Location::parse(text, Some(Container::Zip)).unwrap();
+            (of.container(&of.root), of.root, of.members)
+        };
+        assert_eq!(told("/dev/stdin//*.csv"), (Some(Container::Zip), "/dev/stdin".into(), Some("*.csv".into())));
+        assert_eq!(told("https://host/get?id=5"), (Some(Container::Zip), "https://host/get?id=5".into(), None));
         assert_eq!(split_member("/a/b.zip//c.csv"), Some(("/a/b.zip", "c.csv")));
         assert!(hidden_member("__MACOSX/._a.csv", None) && hidden_member("a/.b", Some("a/*")));
         assert!(!hidden_member("a/.b", Some("a/.*")) && !hidden_member("a/b", None));

@@ -32,7 +32,7 @@ pub(super) fn first_file(path: &str, mut raw: RawOptions, format: &str) -> Resul
     let store = StoreOptions::take(&mut raw)?;
     raw.finish()?;
     store.check().map_err(|e| ConnectError::new(e.to_string()))?;
-    let listing = Listing::new(Location::parse(path)?, None, store);
+    let listing = Listing::new(Location::parse(path, None)?, None, store);
     let Some(item) = listing.items(false)?.into_iter().find(|item| item.kind == Kind::Plain) else {
         return Err(ConnectError::new(format!("there is no {format} file in '{path}'; those in archives cannot be read, unpack them")));
     };

@@ -210,7 +210,7 @@ impl FileSource {
             if let Some(member) = path::split_member(&split.id) {
                 return self.open_member(text, member, split, context);
             }
-            if let Some(container) = tidemill_archive::container(path::plain_name(&split.id)) {
+            if let Some(container) = self.location.container(&split.id) {
                 return self.open_archive(text, (split.id.as_str(), container), split, context);
             }
         }

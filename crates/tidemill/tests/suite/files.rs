@@ -2,7 +2,7 @@
 //! they read.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::failures::expect;
 use crate::harness::{Scratch, finish, root, sink_lines, tidemill};
@@ -173,6 +173,31 @@ fn members_of_archives_are_read() {
         );
         expect(&finish(tidemill().args(["run", &job])), 0, &["read: "]);
         assert_eq!(sink_lines(Path::new(&out)), ["1", "1500"], "{mode}");
+    }
+}
+
+/// An archive that comes through a pipe is unpacked while it arrives.
+#[test]
+fn an_archive_comes_through_a_pipe() {
+    let scratch = Scratch::new("piped");
+    let lines = (0..5000).map(|n| format!("{n}\n")).collect::<String>();
+    let input = scratch.path().join("input");
+    std::fs::write(&input, tar(&[("a/one.csv", &lines), ("a/two.csv", "7\n"), ("b.csv", "9\n")])).expect("a tar");
+    for mode in ["batch", "streaming"] {
+        let out = scratch.at(mode);
+        let job = scratch.write(
+            "job.sql",
+            format!(
+                "SET 'execution.runtime-mode' = '{mode}';
+                 CREATE TABLE t (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '/dev/stdin//a/*.csv',
+                   'source.archive' = 'tar.gz');
+                 CREATE TABLE s (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                 INSERT INTO s SELECT n FROM t WHERE n = 7 OR n > 4997;"
+            ),
+        );
+        let piped = format!("gzip -c '{}' | '{}' run '{job}' --quiet", input.display(), env!("CARGO_BIN_EXE_tidemill"));
+        expect(&finish(Command::new("sh").arg("-c").arg(piped)), 0, &[]);
+        assert_eq!(sink_lines(Path::new(&out)), ["4998", "4999", "7", "7"], "{mode}");
     }
 }
 

@@ -112,6 +112,28 @@ fn members_are_files_with_headers_and_lines_of_their_own() {
     assert_eq!(everything, "+I b 2\n+I d 4\n+I a 1\n+I none 0\n");
 }
 
+/// What has no name that says so, as what comes through a pipe.
+#[test]
+fn an_option_says_what_is_an_archive() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("one"), zip(&MEMBERS)).unwrap();
+    fs::write(dir.path().join("two"), tar(&MEMBERS)).unwrap();
+    pack(Compression::Gzip, &tar(&MEMBERS), &dir.path().join("three"));
+    for (name, archive) in [("one", "zip"), ("two", "tar"), ("three", "tar.gz")] {
+        let path = dir.path().join(format!("{name}//2005/b.csv"));
+        let source = source(&path, "csv", &[("csv.header", "true"), ("source.archive", archive)]);
+        let expect = format!("{}//2005/b.csv:3 (byte 8)", dir.path().join(name).display());
+        assert_eq!(all(&*source, 100), ("+I b 2\n+I d 4\n".to_string(), vec![expect]), "{name}");
+        // Where it stands is found again.
+        let mut split = source.splits(1).unwrap().remove(0);
+        let mut open = Open::new(&*source, &split, ReadRequest::all(schema()));
+        assert_eq!(text::format(&Block::inserts(open.next(1).unwrap().expect("a row").batch, 0)), "+I b 2\n");
+        split.position = Some(open.reader.position());
+        let (rest, _, error) = Open::new(&*source, &split, ReadRequest::all(schema())).all(100);
+        assert_eq!((rest.as_str(), error), ("+I d 4\n", None), "{name}");
+    }
+}
+
 #[test]
 fn an_archive_is_resumed_in_the_middle_of_a_member() {
     let dir = TempDir::new().unwrap();
