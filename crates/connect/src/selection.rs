@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use tidemill_format::parquet::Extents;
 
 type Test = dyn Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync;
+type PartTest = dyn Fn(&Extents) -> Option<Vec<bool>> + Send + Sync;
 
 /// Says of rows, by some of their columns, which of them a query wants. Whoever gets the rows checks them again, so a reader
 /// leaves out as many of the others as it likes.
@@ -14,13 +16,20 @@ type Test = dyn Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync;
 pub struct Selection {
     columns: SchemaRef,
     test: Arc<Test>,
+    parts: Option<Arc<PartTest>>,
 }
 
 impl Selection {
     /// By physical columns of the table. `test` gets rows of them and is true for those that are wanted; `None` means that it
     /// cannot tell, so that all are.
     pub fn new(columns: SchemaRef, test: impl Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync + 'static) -> Self {
-        Selection { columns, test: Arc::new(test) }
+        Selection { columns, test: Arc::new(test), parts: None }
+    }
+
+    /// The same for parts of a file, by what is known of the columns before any row is read: `test` is true for each part that may
+    /// have rows that are wanted.
+    pub fn with_parts(self, test: impl Fn(&Extents) -> Option<Vec<bool>> + Send + Sync + 'static) -> Self {
+        Selection { parts: Some(Arc::new(test)), ..self }
     }
 
     /// The columns that tell.
@@ -31,6 +40,11 @@ impl Selection {
     /// Of rows of these columns, which are wanted: those for which it is true. `None` means all.
     pub fn wanted(&self, rows: &RecordBatch) -> Option<BooleanArray> {
         (self.test)(rows)
+    }
+
+    /// Of parts of a file, which may have rows that are wanted. `None` means all.
+    pub fn wanted_parts(&self, known: &Extents) -> Option<Vec<bool>> {
+        self.parts.as_ref().and_then(|test| test(known))
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod check;
 mod describe;
+mod extent;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
+pub use extent::{Extent, Extents};
 
 use std::fs::File;
 use std::io::Write;
@@ -106,17 +108,6 @@ impl ParquetFileReader {
         // The page index lets a start inside a row group skip whole pages.
         let policy = if start_row > 0 { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
         let metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(policy))?;
-        let held = metadata.schema().clone();
-        let mut roots = Vec::with_capacity(projection.len());
-        for index in projection {
-            roots.push(find(path, &held, physical, *index)?);
-        }
-        // The reader gives columns in the file's order, each once.
-        let mut read = roots.clone();
-        read.sort_unstable();
-        read.dedup();
-        let sources = roots.iter().map(|r| read.binary_search(r).expect("a column that is read")).collect();
-
         let mut rows = 0;
         let mut skipped = 0;
         let mut groups = Vec::new();
@@ -129,18 +120,76 @@ impl ParquetFileReader {
             }
             rows += group_rows;
         }
+        let offset = (start_row.min(rows) - skipped) as usize;
+        let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), groups, offset, batch_rows)?;
+        Ok(ParquetFileReader { rows_read: start_row.min(rows), ..reader })
+    }
+
+    /// Opens a file for the columns `projection` of `physical`, and of the row groups that make up the rows `part` only for those
+    /// that `pick` takes: it gets what the file says of their columns `asked`, and answers for each whether there may be
+    /// something wanted in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
+    ///
+    /// # Errors
+    /// As [`ParquetFileReader::open`]; the row groups are others than those of `part`.
+    pub fn of_groups<R: ParquetInput>(
+        path: &Path,
+        input: R,
+        (physical, projection): (&SchemaRef, &[usize]),
+        part: Range<u64>,
+        (asked, pick): (&Schema, &dyn Fn(&Extents) -> Option<Vec<bool>>),
+        batch_rows: usize,
+    ) -> Result<Self, FormatError> {
+        let metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip))?;
+        let (mut begin, mut groups) = (0, Vec::new());
+        for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
+            let end = begin + group.num_rows().max(0) as u64;
+            if begin >= part.start && end <= part.end {
+                groups.push(number);
+            } else if begin < part.end && end > part.start {
+                return Err(failed(path, "its row groups are others than before", &"it was replaced while it was read; read it again"));
+            }
+            begin = end;
+        }
+        let answers = pick(&extent::extents(&metadata, &groups, asked)).filter(|answers| answers.len() == groups.len());
+        if let Some(answers) = answers {
+            let mut answers = answers.into_iter();
+            groups.retain(|_| answers.next().unwrap_or(true));
+        }
+        ParquetFileReader::build(path, (input, metadata), (physical, projection), groups, 0, batch_rows)
+    }
+
+    /// A reader of some row groups, without the first `offset` of their rows.
+    fn build<R: ParquetInput>(
+        path: &Path,
+        (input, metadata): (R, ArrowReaderMetadata),
+        (physical, projection): (&SchemaRef, &[usize]),
+        groups: Vec<usize>,
+        offset: usize,
+        batch_rows: usize,
+    ) -> Result<Self, FormatError> {
+        let held = metadata.schema().clone();
+        let mut roots = Vec::with_capacity(projection.len());
+        for index in projection {
+            roots.push(find(path, &held, physical, *index)?);
+        }
+        // The reader gives columns in the file's order, each once.
+        let mut read = roots.clone();
+        read.sort_unstable();
+        read.dedup();
+        let sources = roots.iter().map(|r| read.binary_search(r).expect("a column that is read")).collect();
+        let rows: u64 = metadata.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64).sum();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
         let rows_max = rows_of(metadata.metadata().row_groups(), &mask);
         input.expect(groups.iter().map(|group| wanted(metadata.metadata().row_group(*group), &mask)).collect());
         let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata)
             .with_projection(mask)
             .with_row_groups(groups)
-            .with_offset((start_row.min(rows) - skipped) as usize)
+            .with_offset(offset)
             .with_batch_size(batch_rows.min(rows_max).max(1))
             .build()
             .map_err(|e| failed(path, "cannot begin to read it", &e))?;
         let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
-        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, batches, rows, rows_read: start_row.min(rows) })
+        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, batches, rows, rows_read: 0 })
     }
 
     /// The schema of the batches.
@@ -361,8 +410,8 @@ fn writing(e: parquet::errors::ParquetError) -> FormatError {
 mod tests {
     use super::*;
     use crate::options::{OptionSet, RawOptions};
-    use arrow::array::{Int64Array, StringArray};
-    use arrow::datatypes::{DataType, Field, TimeUnit};
+    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 
     /// A file that is removed at the end of the test.
     struct Temp(PathBuf);
@@ -428,6 +477,39 @@ mod tests {
             assert_eq!(read(&temp, &declared, &[1, 0, 1], 33, 9), ["33 NULL 33", "34 s34 34"]);
             assert_eq!(read(&temp, &declared, &[], 5, 100).len(), 30);
         }
+    }
+
+    #[test]
+    fn row_groups_are_picked_by_what_the_file_says_of_them() {
+        let temp = file("pick", 35, "snappy");
+        let schema = schema_of(&temp.0).unwrap();
+        let read = |part: Range<u64>, pick: &dyn Fn(&Extents) -> Option<Vec<bool>>| {
+            let input = File::open(&temp.0).unwrap();
+            let mut reader = ParquetFileReader::of_groups(&temp.0, input, (&schema, &[0]), part, (&schema, pick), 100)?;
+            let mut numbers = Vec::new();
+            while let Some(batch) = reader.next()? {
+                numbers.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
+            }
+            Ok::<Vec<i64>, FormatError>(numbers)
+        };
+        let from = |least: i64| {
+            move |known: &Extents| {
+                let n = known.columns[0].as_ref().expect("statistics of n");
+                Some(n.greatest.as_primitive::<Int64Type>().values().iter().map(|greatest| *greatest >= least).collect::<Vec<bool>>())
+            }
+        };
+        assert_eq!(read(0..u64::MAX, &from(25)).unwrap(), (20..35).collect::<Vec<_>>());
+        assert_eq!(read(10..30, &from(25)).unwrap(), (20..30).collect::<Vec<_>>());
+        assert_eq!(read(0..35, &from(99)).unwrap(), Vec::<i64>::new());
+        assert_eq!(read(0..20, &|_| None).unwrap(), (0..20).collect::<Vec<_>>());
+        assert!(read(5..20, &|_| None).unwrap_err().to_string().contains("it was replaced"));
+        let known = |known: &Extents| {
+            let s = known.columns[1].as_ref().expect("statistics of s");
+            let (least, greatest) = (s.least.as_string::<i32>(), s.greatest.as_string::<i32>());
+            assert_eq!((known.rows.values()[3], least.value(0), greatest.value(3), s.nulls.value(0)), (5, "s1", "s34", 4));
+            None::<Vec<bool>>
+        };
+        assert_eq!(read(0..35, &known).unwrap().len(), 35);
     }
 
     #[test]

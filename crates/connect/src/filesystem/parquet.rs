@@ -7,7 +7,7 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_format::parquet::{self, ParquetFileReader};
+use tidemill_format::parquet::{self, ParquetFileReader, ParquetInput};
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
 use super::cache::Care;
@@ -15,7 +15,7 @@ use super::columns::{LocalColumns, RemoteColumns};
 use super::directory::Place;
 use super::metadata::{Constants, FileInfo};
 use super::ranges::Piece;
-use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Split, Waker};
+use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Selection, Split, Waker};
 
 /// Where a Parquet split stands.
 #[derive(Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub(super) fn rows(path: &str) -> Option<usize> {
     usize::try_from(groups.iter().map(|(rows, _)| rows).sum::<u64>()).ok()
 }
 
-/// Opens a split.
+/// Opens a split. Row groups in which nothing is selected are left out.
 ///
 /// # Errors
 /// The file cannot be read, or lacks a column.
@@ -70,7 +70,7 @@ pub(super) fn open(
     care: Care,
     piece: &Piece,
     split: &Split,
-    (request, waker): (&ReadRequest, Waker),
+    (request, waker, selection): (&ReadRequest, Waker, Option<&Selection>),
     path: &str,
 ) -> Result<Box<dyn Reader>, ConnectError> {
     let (from, to) = match piece {
@@ -96,17 +96,14 @@ pub(super) fn open(
                 .row
         }
     };
-    let (physical, projection) = (&request.physical, &request.projection);
+    let part = (start, to);
     let file = match place {
         Place::Local => {
             let columns = File::open(path).and_then(|file| LocalColumns::new(file, care.give_back));
             let columns = columns.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
-            ParquetFileReader::of(Path::new(path), columns, physical, projection, start, BATCH_ROWS)?
+            begin(path, columns, request, part, selection)?
         }
-        Place::Remote(store, object) => {
-            let columns = RemoteColumns::new(store.ranges(object));
-            ParquetFileReader::of(Path::new(path), columns, physical, projection, start, BATCH_ROWS)?
-        }
+        Place::Remote(store, object) => begin(path, RemoteColumns::new(store.ranges(object)), request, part, selection)?,
     };
     let rows = file.rows();
     let end = to.unwrap_or(rows);
@@ -121,6 +118,23 @@ pub(super) fn open(
     let decode = Box::new(ToEnd { file, next: start, end });
     let batches = Batches::of(place, path, decode, waker)?;
     Ok(numbered(batches, rows, start..end, info.size, constants))
+}
+
+/// Begins to read the rows from `start` on, and, where only some are selected, the row groups up to row `to` that may have such.
+fn begin<R: ParquetInput>(
+    path: &str,
+    columns: R,
+    request: &ReadRequest,
+    (start, to): (u64, Option<u64>),
+    selection: Option<&Selection>,
+) -> Result<ParquetFileReader, ConnectError> {
+    let (path, physical, projection) = (Path::new(path), &request.physical, request.projection.as_slice());
+    let Some(selection) = selection else {
+        return Ok(ParquetFileReader::of(path, columns, physical, projection, start, BATCH_ROWS)?);
+    };
+    let part = start..to.unwrap_or(u64::MAX);
+    let pick = |known: &parquet::Extents| selection.wanted_parts(known);
+    Ok(ParquetFileReader::of_groups(path, columns, (physical, projection), part, (selection.columns(), &pick), BATCH_ROWS)?)
 }
 
 /// A reader whose position is the number of a row: `batches` are `part` of the `rows` rows of a file of `bytes` bytes.

@@ -226,10 +226,11 @@ impl FileSource {
                 FileInfo::local(path, &meta)?
             }
         };
-        let asked = (&context.request, context.waker);
+        let asked = (&context.request, context.waker.clone());
+        let selecting = (&context.request, context.waker, selection);
         match &self.format {
             FileFormat::Text(_) => unreachable!("opened above"),
-            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, asked, path),
+            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, selecting, path),
             FileFormat::Arrow(options) => {
                 let manner = Manner::new(options, self.compression(path), self.monitor.is_some(), care);
                 ipc::open(&place, (&info, manner), &piece, split, asked, path)
@@ -237,10 +238,7 @@ impl FileSource {
             FileFormat::Avro(_) => avro::open(&place, &info, care, split, asked, path),
             FileFormat::Orc(_) => orc::open(&place, (&info, care), &piece, split, asked, path),
             FileFormat::Xlsx(options) => xlsx::open(options, &place, &info, &piece, split, asked, path),
-            FileFormat::Sas(format) => {
-                let asked = (&context.request, asked.1, selection);
-                sas::open(format, &place, (&info, care), &piece, split, asked, path)
-            }
+            FileFormat::Sas(format) => sas::open(format, &place, (&info, care), &piece, split, selecting, path),
         }
     }
 
@@ -392,7 +390,11 @@ impl Source for FileSource {
     }
 
     fn selects(&self) -> bool {
-        matches!(&self.format, FileFormat::Sas(format) if format.selects())
+        match &self.format {
+            FileFormat::Parquet(_) => true,
+            FileFormat::Sas(format) => format.selects(),
+            _ => false,
+        }
     }
 
     fn open_selecting(&self, split: &Split, context: ReaderContext, selection: &Selection) -> Result<Box<dyn Reader>, ConnectError> {

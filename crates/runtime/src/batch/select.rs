@@ -1,18 +1,20 @@
-//! Conditions of a query that a table's readers check, too, so that they need not decode rows that nobody wants. The executor
-//! checks them again: a reader may leave out as few as it likes, and where a condition fails on a value it is the executor that
-//! says so.
+//! Conditions of a query that a table's readers check, too, so that they need not decode rows that nobody wants, nor read parts
+//! of files in which there are none. The executor checks them again: a reader may leave out as few as it likes, and where a
+//! condition fails on a value it is the executor that says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session;
+use datafusion::physical_optimizer::pruning::{PruningPredicateBuilder, PruningStatistics};
 use datafusion_common::tree_node::TreeNode;
-use datafusion_common::{DFSchema, Result};
+use datafusion_common::{Column, DFSchema, Result, ScalarValue};
 use datafusion_expr::utils::conjunction;
 use datafusion_expr::{Expr, Operator};
 use tidemill_connect::{ConnectError, Reader, ReaderContext, Selection, Source, Split};
+use tidemill_format::parquet::{Extent, Extents};
 
 /// Whether a condition is worth checking twice: nothing but comparisons of columns of the file.
 pub(super) fn is_simple(condition: &Expr, physical: &Schema) -> Result<bool> {
@@ -47,10 +49,55 @@ pub(super) fn selection(conditions: &[Expr], physical: &Schema, state: &dyn Sess
     let fields: Vec<_> = physical.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
     let columns: SchemaRef = Arc::new(Schema::new(fields));
     let test = state.create_physical_expr(condition, &DFSchema::try_from(columns.clone())?)?;
-    Ok(Some(Selection::new(columns, move |rows| {
+    let predicate = PruningPredicateBuilder::new()
+        .with_file_schema(columns.clone())
+        .try_build(test.clone())
+        .ok()
+        .filter(|predicate| !predicate.always_true());
+    let selection = Selection::new(columns.clone(), move |rows| {
         let answer = test.evaluate(rows).and_then(|answer| answer.into_array(rows.num_rows()));
         answer.ok()?.as_boolean_opt().cloned()
-    })))
+    });
+    Ok(Some(selection.with_parts(move |known| predicate.as_ref()?.prune(&Known { columns: &columns, known }).ok())))
+}
+
+/// What is known of parts of a file, by the names of columns.
+struct Known<'a> {
+    columns: &'a Schema,
+    known: &'a Extents,
+}
+
+impl Known<'_> {
+    fn of(&self, column: &Column) -> Option<&Extent> {
+        let at = self.columns.index_of(&column.name).ok()?;
+        self.known.columns.get(at)?.as_ref()
+    }
+}
+
+impl PruningStatistics for Known<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        Some(self.of(column)?.least.clone())
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        Some(self.of(column)?.greatest.clone())
+    }
+
+    fn num_containers(&self) -> usize {
+        self.known.rows.values().len()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        Some(Arc::new(self.of(column)?.nulls.clone()))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(self.known.rows.clone()))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
 }
 
 /// A table of which only some rows are wanted.
@@ -75,7 +122,7 @@ impl Source for Selecting {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+    use arrow::array::{Int64Array, RecordBatch, StringArray, UInt64Array};
     use arrow::datatypes::{DataType, Field};
     use datafusion::prelude::SessionContext;
     use datafusion_expr::{col, lit};
@@ -115,6 +162,14 @@ mod tests {
         let s: ArrayRef = Arc::new(StringArray::from(vec![Some("y"), Some("x"), Some("y"), Some("y")]));
         let rows = RecordBatch::try_new(selection.columns().clone(), vec![n, s]).unwrap();
         assert_eq!(selection.wanted(&rows), Some(BooleanArray::from(vec![Some(false), Some(false), Some(true), None])));
+        // Of row groups: what is too small, what may do, what is not known, nothing but NULLs.
+        let n = Extent {
+            least: Arc::new(Int64Array::from(vec![Some(-5), Some(0), None, None])),
+            greatest: Arc::new(Int64Array::from(vec![Some(1), Some(2), None, None])),
+            nulls: UInt64Array::from(vec![Some(0), Some(1), None, Some(9)]),
+        };
+        let known = Extents { rows: UInt64Array::from(vec![9; 4]), columns: vec![Some(n), None] };
+        assert_eq!(selection.wanted_parts(&known), Some(vec![false, true, true, false]));
         // Rows of which it cannot tell.
         assert_eq!(selection.wanted(&RecordBatch::new_empty(Arc::new(Schema::empty()))), None);
     }

@@ -235,3 +235,41 @@ fn rows_of_sas_files_are_chosen_while_they_are_read() {
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
     assert_eq!(summary["rows_in"].as_u64(), Some(expected.len() as u64), "rows that nobody wants came out of the reader");
 }
+
+/// Of a Parquet file a batch job reads only the row groups that may have rows that it wants.
+#[test]
+fn row_groups_are_left_out_by_their_least_and_greatest_values() {
+    let scratch = Scratch::new("row-groups");
+    let lines = (0..1000).map(|n| format!("{n},{},{}\n", n % 7, n as f64 / 2.0)).collect::<String>();
+    let (input, parquet) = (scratch.write("t.csv", format!("n,m,x\n{lines}")), scratch.at("t.parquet"));
+    let copy = format!("COPY (SELECT * FROM '{input}' ORDER BY n) TO '{parquet}' (FORMAT parquet, ROW_GROUP_SIZE 100)");
+    expect(&finish(tidemill().args(["sql", &copy])), 0, &["1000 rows written"]);
+    // Conditions, rows that are wanted, rows of the row groups in which there may be some.
+    for (condition, wanted, read) in [
+        ("n >= 950", 50, 100),
+        ("n BETWEEN 199 AND 200 AND m < 9", 2, 200),
+        ("n = 5 OR n > 995", 5, 200),
+        ("n IN (1, 2, 401)", 3, 200),
+        ("n < 0", 0, 0),
+        ("m > 9", 0, 0),
+        ("m = 3", 143, 1000),
+        // A NaN would be greater than all numbers, and stands in no statistics.
+        ("x > 498", 3, 1000),
+        ("n % 100 = 0", 10, 1000),
+    ] {
+        let (out, summary) = (scratch.at("out"), scratch.at("summary.json"));
+        let job = scratch.write(
+            "job.sql",
+            format!(
+                "SET 'execution.runtime-mode' = 'batch';
+                 CREATE TABLE t (n BIGINT, m BIGINT, x DOUBLE) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{parquet}');
+                 CREATE TABLE s (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                 INSERT OVERWRITE s SELECT n FROM t WHERE {condition};"
+            ),
+        );
+        expect(&finish(tidemill().args(["run", &job, "--quiet", "--metrics", &summary])), 0, &[]);
+        assert_eq!(sink_lines(Path::new(&out)).len(), wanted, "{condition}");
+        let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
+        assert_eq!(summary["rows_in"].as_u64(), Some(read), "{condition}");
+    }
+}

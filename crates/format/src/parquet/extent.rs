@@ -1,0 +1,55 @@
+//! What a Parquet file says of the values in its row groups, so that those in which nothing can be wanted need not be read.
+
+use arrow::array::{ArrayRef, UInt64Array};
+use arrow::datatypes::Schema;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::file::metadata::RowGroupMetaData;
+
+/// What is known of some row groups.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    /// The rows of each.
+    pub rows: UInt64Array,
+    /// For each column that was asked for, in that order, what is known of it, if anything is.
+    pub columns: Vec<Option<Extent>>,
+}
+
+/// What is known of a column: an element for each row group, NULL where it is not known.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// No value is less, of the column's type.
+    pub least: ArrayRef,
+    /// No value is greater.
+    pub greatest: ArrayRef,
+    /// How many values are NULL.
+    pub nulls: UInt64Array,
+}
+
+/// What a file says of the columns `asked` in the row groups of these numbers.
+pub(super) fn extents(metadata: &ArrowReaderMetadata, groups: &[usize], asked: &Schema) -> Extents {
+    let all = metadata.metadata().row_groups();
+    let groups: Vec<&RowGroupMetaData> = groups.iter().map(|group| &all[*group]).collect();
+    let columns = asked.fields().iter().map(|field| {
+        let (name, wanted) = (field.name(), field.data_type());
+        let held = metadata.schema().field_with_name(name).ok()?;
+        // Of another type the order may be another. NaN stands in no statistics, though it is greater than all other numbers.
+        if held.data_type() != wanted || wanted.is_floating() || wanted.is_nested() {
+            return None;
+        }
+        let converter = StatisticsConverter::try_new(name, metadata.schema(), metadata.parquet_schema()).ok()?;
+        let converter = converter.with_missing_null_counts_as_zero(false);
+        let number = converter.parquet_column_index()?;
+        // Old programs compared texts by signed bytes.
+        if groups.iter().any(|group| group.column(number).statistics().is_some_and(|known| known.is_min_max_deprecated())) {
+            return None;
+        }
+        Some(Extent {
+            least: converter.row_group_mins(groups.iter().copied()).ok()?,
+            greatest: converter.row_group_maxes(groups.iter().copied()).ok()?,
+            nulls: converter.row_group_null_counts(groups.iter().copied()).ok()?,
+        })
+    });
+    let columns = columns.collect();
+    Extents { rows: groups.iter().map(|group| group.num_rows().max(0) as u64).collect::<Vec<_>>().into(), columns }
+}
