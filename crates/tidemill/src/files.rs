@@ -82,8 +82,13 @@ pub fn query(text: &str, tables: Vec<Table>, parallel: usize) -> Result<(Logical
 fn files(path: &str, wishes: &Wishes) -> Result<Vec<String>, String> {
     match look::is_plain(path) && look::format_of(path).is_some() {
         true => Ok(vec![path.to_string()]),
-        false => look::list(path, &wishes.options),
+        false => Ok(look::list(path, &wishes.options)?.into_iter().map(|file| chosen(path, file)).collect()),
     }
+}
+
+/// Of an archive that is read from its front, which is listed as a whole, what the path chooses in it.
+fn chosen(path: &str, file: String) -> String {
+    if path.strip_prefix(&file).is_some_and(|rest| rest.starts_with("//")) { path.to_string() } else { file }
 }
 
 /// The tables of one path.

@@ -74,7 +74,7 @@ fn source(path: &str, given: &BTreeMap<String, String>) -> Result<Box<dyn Source
         ("csv.disable-quote-character", "true"),
         ("csv.ignore-trailing-unmappable", "true"),
     ];
-    let which = ["compression", "source.path.regex-pattern"];
+    let which = ["compression", "source.archive", "source.path.regex-pattern"];
     let bytes = given.iter().filter(|(key, _)| which.contains(&key.as_str()) || key.starts_with("store."));
     options.extend(bytes.map(|(key, value)| (key.as_str(), value.as_str())));
     let encoding = given.get("csv.encoding").or(given.get("fixed.encoding"));
@@ -227,7 +227,7 @@ fn text_if(schema: SchemaRef, text_only: bool) -> SchemaRef {
 fn reads_itself(path: &str, given: &BTreeMap<String, String>) -> bool {
     let archive = [".zip", ".tar", ".tgz", ".tbz2", ".txz"].iter().any(|end| path.to_lowercase().ends_with(end))
         || COMPRESSED.iter().any(|end| path.to_lowercase().ends_with(&format!(".tar{end}")));
-    !given.contains_key("compression") && is_plain(path) && !archive
+    !["compression", "source.archive"].iter().any(|option| given.contains_key(*option)) && is_plain(path) && !archive
 }
 
 /// The beginning of a file, unpacked, and whether that is all of it.

@@ -182,7 +182,7 @@ fn an_archive_comes_through_a_pipe() {
     let scratch = Scratch::new("piped");
     let lines = (0..5000).map(|n| format!("{n}\n")).collect::<String>();
     let input = scratch.path().join("input");
-    std::fs::write(&input, tar(&[("a/one.csv", &lines), ("a/two.csv", "7\n"), ("b.csv", "9\n")])).expect("a tar");
+    std::fs::write(&input, tar(&[("a/one.csv", &lines), ("a/two.csv", "7\n"), ("b.csv", "k,v\n9,8\n")])).expect("a tar");
     for mode in ["batch", "streaming"] {
         let out = scratch.at(mode);
         let job = scratch.write(
@@ -199,6 +199,11 @@ fn an_archive_comes_through_a_pipe() {
         expect(&finish(Command::new("sh").arg("-c").arg(piped)), 0, &[]);
         assert_eq!(sink_lines(Path::new(&out)), ["4998", "4999", "7", "7"], "{mode}");
     }
+    // A query looks into it first, and at the member that is chosen, not at the first.
+    let query = format!("SELECT k + v AS n FROM read_csv('{}//b.csv', 'source.archive' = 'tar')", input.display());
+    let done = finish(tidemill().args(["sql", &query, "--output", "csv"]));
+    expect(&done, 0, &[]);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "n\n17\n");
 }
 
 /// Of a SAS7BDAT file a batch job reads only the rows that it wants.
