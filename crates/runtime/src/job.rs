@@ -16,7 +16,8 @@ use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 use crate::JobError;
 use crate::local::{LocalDir, limit_sources, memory_share};
 use crate::metrics::{
-    Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, latency, node_summary, peak_bytes, process_usage, resident_bytes,
+    Laggard, Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, laggard, latency, node_summary, peak_bytes, process_usage,
+    resident_bytes,
 };
 use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
@@ -27,6 +28,9 @@ use crate::worker::{Event, Shared, Snapshot, Start, Worker, tidy_up};
 
 /// The least time between two checkpoints that sources ask for.
 const WANTED_PAUSE: Duration = Duration::from_millis(50);
+
+/// A split that has given nothing for so many seconds is named in the live line.
+const SILENT_S: f64 = 5.0;
 
 /// How a job is run, apart from its settings.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +59,7 @@ impl Stop {
 }
 
 /// How a job stands, for the live line.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ProgressReport {
     /// Since the start.
     pub elapsed: Duration,
@@ -65,6 +69,8 @@ pub struct ProgressReport {
     pub rows_out: u64,
     /// Lowest watermark of the sinks, ms, if there is event time.
     pub watermark: Option<i64>,
+    /// The split whose silence holds back event time, if one has given nothing for some seconds.
+    pub laggard: Option<Laggard>,
     /// Memory of the process, bytes.
     pub memory: u64,
     /// Rows that were late or could not be read.
@@ -576,10 +582,17 @@ impl Running {
             rows_in,
             rows_out,
             watermark: watermark.filter(|w| *w != i64::MIN && *w != i64::MAX),
+            laggard: self.laggard(),
             memory: resident_bytes(),
             dropped,
             latency_ms: self.recent.look(parts.into_iter()),
         }
+    }
+
+    /// Of all sources the split that lags most, if it is silent: one that gives rows catches up by itself.
+    fn laggard(&self) -> Option<Laggard> {
+        let silent = self.shared.metrics.iter().filter_map(|parts| laggard(parts)).filter(|l| l.silent_s >= SILENT_S);
+        silent.min_by_key(|l| l.watermark)
     }
 
     fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64), read: Origins) -> Summary {

@@ -42,6 +42,7 @@ pub struct NodeMetrics {
     pub watermark: AtomicI64,
     calls: Mutex<Option<CallStats>>,
     disk: Mutex<Option<DiskStats>>,
+    laggard: Mutex<Option<Laggard>>,
     readers: Mutex<Option<Arc<Readers>>>,
     latency: Mutex<Histogram<u64>>,
 }
@@ -64,6 +65,7 @@ impl Default for NodeMetrics {
             watermark: AtomicI64::new(NO_WATERMARK),
             calls: Mutex::new(None),
             disk: Mutex::new(None),
+            laggard: Mutex::new(None),
             readers: Mutex::new(None),
             latency: Mutex::new(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("valid bounds")),
         }
@@ -79,6 +81,11 @@ impl NodeMetrics {
     /// Replaces the counts of state on disk.
     pub fn record_disk(&self, stats: DiskStats) {
         *self.disk.lock().expect("no panic while held") = Some(stats);
+    }
+
+    /// Replaces what holds back the watermark of this source.
+    pub(crate) fn record_laggard(&self, laggard: Option<Laggard>) {
+        *self.laggard.lock().expect("no panic while held") = laggard;
     }
 
     /// Records how long ago rows arrived that are written, or visible, now. Those of unknown arrival (0) are not
@@ -138,6 +145,17 @@ pub struct DiskSummary {
     pub hit_rate: f64,
 }
 
+/// The split that holds back the watermark of its source: of those that are neither idle nor at their end the one that lags most.
+#[derive(Clone, Debug, Serialize, PartialEq)]
+pub struct Laggard {
+    /// Its name: a partition (`topic:0`), a file, a connection.
+    pub split: String,
+    /// Its watermark, ms; none before it gave a row.
+    pub watermark: Option<i64>,
+    /// How long it has given no rows, seconds.
+    pub silent_s: f64,
+}
+
 /// Counts that few nodes have are left out where there is nothing to count.
 fn is_none(count: &u64) -> bool {
     *count == 0
@@ -175,6 +193,9 @@ pub struct NodeSummary {
     /// What it asked outside, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<CallSummary>,
+    /// What holds back its watermark, if it is a source with event time that has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub laggard: Option<Laggard>,
     /// How many read it at once and what held them back, if it is a source of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<Found>,
@@ -297,9 +318,16 @@ pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) ->
         state_bytes: sum(|m| &m.memory),
         disk: disk(parts),
         calls: calls(parts),
+        laggard: laggard(parts),
         // All workers share them.
         readers: parts.iter().find_map(|p| p.readers.lock().expect("no panic while held").as_ref()?.found()),
     }
+}
+
+/// Of the splits that hold back the source in their workers the one that lags most.
+pub(crate) fn laggard(parts: &[Arc<NodeMetrics>]) -> Option<Laggard> {
+    let laggards = parts.iter().filter_map(|p| p.laggard.lock().expect("no panic while held").clone());
+    laggards.min_by_key(|l| l.watermark)
 }
 
 /// Sums what is on disk over workers; `None` if nothing is.

@@ -188,6 +188,13 @@ fn jobs(page: &mut Page, state: &AppState) {
             }
         }
     }
+    let help = "How long the split that lags most, and so holds back the watermark, has given no rows.";
+    let mut family = page.family("node_laggard_silent_seconds", Kind::Gauge, help);
+    for (job, place, node) in &nodes {
+        let Some(laggard) = &node.counts.laggard else { continue };
+        let labels = [("job", *job), ("node", node.counts.name.as_str()), ("place", place.as_str()), ("split", laggard.split.as_str())];
+        family.add(&labels, laggard.silent_s);
+    }
     let mut family = page.family("sink_latency_seconds", Kind::Summary, "From arrival of a row to the sink, since the job's start.");
     for (job, place, node) in &nodes {
         let Some(latency) = node.latency_ms else { continue };

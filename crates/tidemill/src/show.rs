@@ -58,7 +58,11 @@ impl Live {
             self.next_line_s = now + 10.0;
         }
         self.last = (now, report.rows_in);
-        let watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
+        let mut watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
+        if let Some(laggard) = &report.laggard {
+            let time = if watermark.is_empty() { "  watermark" } else { "" };
+            watermark += &format!("{time} held back by {}, silent for {:.0} s", laggard.split, laggard.silent_s);
+        }
         let dropped = if report.dropped > 0 { format!("  dropped {}", count(report.dropped)) } else { String::new() };
         let p99 = report.latency_ms.p99;
         let latency = if p99 > 0.0 { format!("  p99 {p99:.1} ms") } else { String::new() };

@@ -404,6 +404,9 @@ impl Worker {
             let Some(node) = node else { continue };
             let metrics = &self.shared.metrics[index][self.shard];
             metrics.watermark.store(node.watermark, Ordering::Relaxed);
+            if let Body::Source(task) = &node.body {
+                metrics.record_laggard(task.laggard(clock::now_ns()));
+            }
             if let Body::Operator(operator) = &node.body {
                 let stats = operator.stats();
                 metrics.entries.store(stats.entries, Ordering::Relaxed);

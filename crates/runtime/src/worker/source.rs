@@ -16,7 +16,7 @@ use tidemill_state::hash;
 
 use crate::JobError;
 use crate::connector::OnError;
-use crate::metrics::NodeMetrics;
+use crate::metrics::{Laggard, NodeMetrics};
 use crate::parallel::opening::Opened;
 use crate::parallel::readers::Readers;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
@@ -225,9 +225,7 @@ impl SourceTask {
         let (mut lowest, mut open, mut idle) = (i64::MAX, 0, 0);
         for active in self.splits.iter().filter(|a| !a.state.finished) {
             open += 1;
-            // Of what is being opened nobody can say that nothing comes.
-            let coming = active.reader.as_ref().is_some_and(Opened::coming);
-            if self.idle_ns > 0 && active.waiting && !coming && now_ns.saturating_sub(active.last_rows_ns) > self.idle_ns {
+            if self.is_idle(active, now_ns) {
                 idle += 1;
             } else {
                 lowest = lowest.min(active.state.watermark);
@@ -247,6 +245,28 @@ impl SourceTask {
             (o, i) if o == i => (self.emitted_watermark, true),
             _ => (lowest, false),
         }
+    }
+
+    /// Whether a split has given nothing for so long that nobody waits for it.
+    #[inline]
+    fn is_idle(&self, active: &Active, now_ns: u64) -> bool {
+        // Of what is being opened nobody can say that nothing comes.
+        let coming = active.reader.as_ref().is_some_and(Opened::coming);
+        self.idle_ns > 0 && active.waiting && !coming && now_ns.saturating_sub(active.last_rows_ns) > self.idle_ns
+    }
+
+    /// The split that holds back the watermark, for people: they would look for it among hundreds of partitions.
+    pub fn laggard(&self, now_ns: u64) -> Option<Laggard> {
+        if self.ended || self.watermark.is_none() {
+            return None;
+        }
+        let counting = self.splits.iter().filter(|a| !a.state.finished && !self.is_idle(a, now_ns));
+        let active = counting.min_by_key(|a| a.state.watermark)?;
+        Some(Laggard {
+            split: active.state.split.id.clone(),
+            watermark: Some(active.state.watermark).filter(|ms| *ms != NO_WATERMARK),
+            silent_s: now_ns.saturating_sub(active.last_rows_ns) as f64 / 1e9,
+        })
     }
 
     /// The event time reached, for choosing among sources.

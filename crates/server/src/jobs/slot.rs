@@ -328,7 +328,7 @@ impl Slot {
 
     fn report(&self, report: &ProgressReport) {
         let mut inner = self.lock();
-        inner.progress = *report;
+        inner.progress = report.clone();
         if inner.state == State::Starting {
             self.enter(&mut inner, State::Running);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemill_runtime::metrics::Latency;
+use tidemill_runtime::metrics::{Laggard, Latency};
 
 use super::*;
 
@@ -16,6 +16,7 @@ fn report(elapsed_s: f64, rows_in: u64) -> ProgressReport {
         rows_in,
         rows_out: rows_in / 2,
         watermark: None,
+        laggard: None,
         memory: 64 << 20,
         dropped: 0,
         latency_ms: Latency::default(),
@@ -60,6 +61,16 @@ fn the_line_says_what_there_is() {
         let expect = " 100.0 s  in 1000  out 500  10/s  p99 12.3 ms  watermark 2024-01-01 00:00:00.5  dropped 3  memory 64.0 MB";
         assert_eq!(line, expect);
     }
+}
+
+/// The partition that everybody waits for is named, also where there is no watermark yet because of it.
+#[test]
+fn who_holds_back_the_watermark_is_named() {
+    let laggard = Some(Laggard { split: "orders:3".into(), watermark: None, silent_s: 12.4 });
+    let line = |watermark| live(false).next(&ProgressReport { watermark, laggard: laggard.clone(), ..report(20.0, 0) }).expect("shown");
+    assert!(line(None).contains("0/s  watermark held back by orders:3, silent for 12 s  memory"), "{}", line(None));
+    let known = line(Some(1_704_067_200_000));
+    assert!(known.contains("  watermark 2024-01-01 00:00:00 held back by orders:3, silent for 12 s  memory"), "{known}");
 }
 
 #[test]

@@ -335,3 +335,26 @@ fn large_rows_come_in_small_blocks_unless_their_size_is_fixed() {
     check_wide(100_000, &[("block.latency-target", "10 ms")], [64, 41, 41]);
     check_wide(10_000, &[("block.size", "500")], [500, 500, 500]);
 }
+
+/// Of three partitions one is behind, and one that is at its end does not count.
+#[test]
+fn the_split_that_holds_back_the_watermark_is_named() {
+    let task = |watermark| {
+        let (mut task, _) = task_of(Arc::new(Wide(1)), watermark, &[("scan.watermark.idle-timeout", "1 h")], &[]);
+        for (id, watermark, finished) in [("t:0", 7, false), ("t:1", 3, false), ("t:2", 1, true)] {
+            task.add(SplitState { split: Split::new(id), watermark, finished });
+        }
+        task
+    };
+    let named = |task: &SourceTask, now_ns| task.laggard(now_ns).map(|l| (l.split, l.watermark));
+    let mut timed = task(true);
+    assert_eq!(named(&timed, clock::now_ns()), Some(("t:1".to_string(), Some(3))));
+    // It is waited for no longer.
+    timed.splits[1].waiting = true;
+    assert_eq!(named(&timed, u64::MAX), Some(("t:0".to_string(), Some(7))));
+    timed.splits[0].state.watermark = NO_WATERMARK;
+    assert_eq!(named(&timed, u64::MAX), Some(("t:0".to_string(), None)), "before its first row");
+    timed.ended = true;
+    assert_eq!(named(&timed, u64::MAX), None);
+    assert_eq!(named(&task(false), clock::now_ns()), None, "without event time nobody waits");
+}
