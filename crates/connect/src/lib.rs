@@ -6,6 +6,7 @@
 //! here: plans, operators, checkpoints; connectors only say where a split stands and what is to be
 //! committed.
 
+pub mod certificates;
 mod error;
 pub mod io;
 pub mod listeners;

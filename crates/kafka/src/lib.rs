@@ -6,6 +6,7 @@
 //! live here: the formats of keys and values (crate `format`), and what becomes of upserts (plans).
 //!
 //! - [`options`], [`properties`]: what users write, and what librdkafka is told
+//! - [`access`]: encryption and logging in of connections of our own
 //! - [`client`], [`outage`]: what every client has: errors, outages, logs
 //! - [`consumer`], [`partitions`], [`start`], [`topic_id`]: one consumer a source, where its partitions begin and end
 //! - [`queue`]: messages of a partition in batches, without a cost for each; [`prefetch`]: how many wait in the client
@@ -16,6 +17,7 @@
 //! - [`transaction`]: what makes a sink exactly-once
 //! - [`registry`]: the schema registry of `avro-confluent`
 
+mod access;
 mod client;
 mod connector;
 mod consumer;

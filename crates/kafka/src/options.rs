@@ -178,8 +178,8 @@ options! {
         /// How many bytes of messages of each partition are fetched ahead, 256 mb at most. By default what fits in 16
         /// mb of memory, or in the partition's part of a sixteenth of the memory limit.
         ours "scan.prefetch" => prefetch: Option<ByteSize>;
-        /// What fetches messages. `direct`: connections of our own, which take less CPU, over plain TCP, with SASL/PLAIN if
-        /// need be, from brokers of version 2.3 and later. `librdkafka`: the library. `auto`: the first where it can. With
+        /// What fetches messages. `direct`: connections of our own, which take less CPU, over plain TCP, with a login by PLAIN or
+        /// SCRAM if need be, from brokers of version 2.3 and later. `librdkafka`: the library. `auto`: the first where it can. With
         /// 'scan.assignment' = 'group' it is always the library.
         ours "scan.client" => client: ScanClient = ScanClient::Auto;
     }

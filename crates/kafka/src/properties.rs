@@ -147,12 +147,30 @@ impl Connection {
         self.property("security.protocol").unwrap_or("plaintext").trim().to_ascii_uppercase()
     }
 
+    /// The names of the properties that the user set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.properties.keys().map(String::as_str)
+    }
+
+    /// How to log in; without a word librdkafka asks Kerberos.
+    pub fn mechanism(&self) -> &str {
+        self.property("sasl.mechanisms").unwrap_or("GSSAPI").trim()
+    }
+
     fn check_security(&self) -> Result<(), ConnectError> {
         let protocol = self.protocol();
         if protocol.ends_with("SSL") && !cfg!(feature = "ssl") {
             return Err(ConnectError::new(format!(
                 "{}: option 'properties.security.protocol' = '{protocol}': this build has no TLS for Kafka; build it with the feature \
                  'kafka-ssl' (it needs OpenSSL)",
+                self.owner
+            )));
+        }
+        let mechanism = self.mechanism();
+        if protocol.starts_with("SASL") && mechanism != "PLAIN" && !cfg!(feature = "ssl") {
+            return Err(ConnectError::new(format!(
+                "{}: option 'properties.sasl.mechanism' = '{mechanism}': this build knows PLAIN only; built with the feature \
+                 'kafka-ssl' (it needs OpenSSL) it knows SCRAM-SHA-256 and SCRAM-SHA-512, too",
                 self.owner
             )));
         }
@@ -298,7 +316,10 @@ mod tests {
         check("properties.transactional.id", "x", "sink.transactional-id-prefix");
         check("properties.auto.offset.reset", "middle", "earliest, latest or none");
         if !cfg!(feature = "ssl") {
-            check("properties.security.protocol", "SASL_SSL", "no TLS");
+            check("properties.security.protocol", "SSL", "no TLS");
+            let scram = [("properties.security.protocol", "SASL_PLAINTEXT"), ("properties.sasl.mechanism", "SCRAM-SHA-512")];
+            let error = taken(&scram).unwrap_err();
+            assert!(error.contains("'SCRAM-SHA-512'") && error.contains("'kafka-ssl'"), "{error}");
         }
     }
 }

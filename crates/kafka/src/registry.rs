@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidemill_connect::ConnectError;
+use tidemill_format::json::base64;
 use tidemill_format::message::{ConfluentOptions, MessageFormat, SchemaRegistry};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -63,7 +64,7 @@ impl Registry {
             (Some(_), Some(_)) => {
                 return Err("give either 'avro-confluent.basic-auth.user-info' or 'avro-confluent.bearer-auth.token'".into());
             }
-            (Some(user), None) => Some(format!("Basic {}", base64(user.as_bytes()))),
+            (Some(user), None) => Some(format!("Basic {}", base64::text(user.as_bytes()))),
             (None, Some(token)) => Some(format!("Bearer {token}")),
             (None, None) => None,
         };
@@ -173,39 +174,12 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// In base 64 (RFC 4648), padded.
-pub fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let word = (u32::from(group[0]) << 16) | (u32::from(*group.get(1).unwrap_or(&0)) << 8) | u32::from(*group.get(2).unwrap_or(&0));
-        for digit in 0..4 {
-            if digit <= group.len() {
-                out.push(DIGITS[(word >> (18 - 6 * digit)) as usize & 63] as char);
-            } else {
-                out.push('=');
-            }
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn base_64() {
-        let check = |text: &str, expect: &str| assert_eq!(base64(text.as_bytes()), expect);
-        check("", "");
-        check("f", "Zg==");
-        check("fo", "Zm8=");
-        check("foo", "Zm9v");
-        check("user:pass", "dXNlcjpwYXNz");
-    }
 
     /// Answers each request with the next text; gives what was asked.
     fn server(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {

@@ -14,7 +14,7 @@ const VALUES: [u8; 256] = {
 };
 
 /// Appends the text of `bytes`.
-pub(super) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let mut bits = 0u32;
@@ -27,9 +27,16 @@ pub(super) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// The text of `bytes`.
+pub fn text(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    write(&mut out, bytes);
+    String::from_utf8(out).expect("letters, digits and signs")
+}
+
 /// Appends the bytes that `text` stands for; padding may be missing. `None` if it is not base64;
 /// what was appended by then is the caller's to take back.
-pub(super) fn read(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+pub fn read(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     out.reserve(text.len() / 4 * 3 + 2);
     for group in text.chunks(4) {

@@ -4,7 +4,7 @@
 //! half-read row back, [`decode`] puts both together for lines and [`messages`] for whole messages;
 //! [`encode`] writes. [`change`] has the envelopes in which databases' changes come.
 
-mod base64;
+pub mod base64;
 mod change;
 mod column;
 mod decode;

@@ -18,6 +18,7 @@ use super::pieces::Piece;
 use super::protocol::{self, Extent, NEWEST, OLDEST, code};
 use super::slot::{Event, Room, Slot};
 use super::{broker, leaders};
+use crate::access::Access;
 use crate::client::lock;
 use crate::options::OffsetReset;
 use crate::outage::Outage;
@@ -25,7 +26,7 @@ use crate::partitions::Partition;
 use crate::position::Position;
 use crate::prefetch::Prefetch;
 use crate::properties::Connection;
-use crate::transaction::wire::{Access, Broker};
+use crate::transaction::wire::Broker;
 
 /// How long a partition rests that a broker could not answer for.
 pub const REST: Duration = Duration::from_millis(100);
@@ -303,11 +304,14 @@ impl Fetcher {
     /// For the brokers of a table.
     ///
     /// # Errors
-    /// Why they are to be read from with librdkafka: what is spoken is PLAINTEXT, and SASL/PLAIN over it, with brokers from 2.3 on.
+    /// Why they are to be read from with librdkafka: what is spoken is not encrypted, and brokers are of 2.3 or later.
     pub fn start(connection: &Connection, settings: Settings, outage: Arc<Outage>) -> Result<Arc<Self>, String> {
         let Ok(access) = Access::of(connection) else {
             return Err(format!("'properties.security.protocol' = '{}' and what goes with it is not spoken", connection.protocol()));
         };
+        if access.encrypts() {
+            return Err(format!("'properties.security.protocol' = '{}': what is encrypted is not spoken", connection.protocol()));
+        }
         if let Some(name) = UNSPOKEN.iter().find(|name| connection.property(name).is_some()) {
             return Err(format!("'properties.{name}' is heeded by librdkafka only"));
         }

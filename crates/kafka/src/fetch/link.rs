@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::transaction::wire::{Access, Body, Broker};
+use crate::access::Access;
+use crate::transaction::wire::{Body, Broker};
 
 /// Bytes of the small buffer.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -31,9 +32,9 @@ impl Link {
     /// Goes on with a connection.
     ///
     /// # Errors
-    /// Its options cannot be set.
+    /// It is encrypted; its options cannot be set.
     pub fn over(broker: Broker, patience: Duration) -> Result<Self, String> {
-        let (stream, place) = broker.into_stream();
+        let (stream, place) = broker.into_socket()?;
         stream.set_read_timeout(Some(patience)).map_err(|e| format!("{place}: {e}"))?;
         Ok(Link { answer: Answer::new(stream, place), correlation: 0 })
     }

@@ -40,6 +40,7 @@ use tidemill_connect::{Committable, ConnectError};
 use tidemill_format::options::ByteSize;
 
 use self::ids::{Lease, lease};
+use crate::access::Access;
 use crate::client::{explain, lock};
 use crate::options::LostTransactions;
 use crate::partitions::left;
@@ -143,7 +144,7 @@ impl Transactions {
     /// # Errors
     /// Security settings that recovery does not know.
     pub fn new(connection: &Connection, topic: &str, prefix: &str, queue: ByteSize, lost: LostTransactions) -> Result<Self, ConnectError> {
-        wire::Access::of(connection)?;
+        Access::of(connection)?;
         let table = connection.owner.split('\'').nth(1).unwrap_or(&connection.owner);
         Ok(Transactions {
             connection: connection.clone(),

@@ -7,7 +7,8 @@ use tidemill_connect::ConnectError;
 
 use super::Prepared;
 use super::ids::number;
-use super::wire::{Access, Broker, code};
+use super::wire::{Broker, code};
+use crate::access::Access;
 use crate::options::LostTransactions;
 use crate::properties::Connection;
 

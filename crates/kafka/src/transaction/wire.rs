@@ -2,15 +2,13 @@
 //! librdkafka has no call for that. Written by the protocol's published message definitions, in the
 //! oldest versions that brokers from 0.11 to 4 have in common.
 //!
-//! Over plain connections, with SASL/PLAIN if the table says so; anything else is refused.
+//! Encryption and logging in are those of [`crate::access`].
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use tidemill_connect::ConnectError;
-
-use crate::properties::Connection;
+use crate::access::{Access, Login, Stream};
 
 /// The largest answer that is read, bytes: of many thousand transactions.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -54,47 +52,9 @@ pub mod code {
     }
 }
 
-/// How to talk to brokers.
-#[derive(Clone, Debug)]
-pub struct Access {
-    timeout: Duration,
-    /// Name and password.
-    login: Option<(String, String)>,
-}
-
-impl Access {
-    /// As a table's properties say.
-    ///
-    /// # Errors
-    /// Settings that this cannot do: TLS, mechanisms other than PLAIN.
-    pub fn of(connection: &Connection) -> Result<Self, ConnectError> {
-        let refuse = |what: String| {
-            Err(ConnectError::new(format!(
-                "{}: 'sink.delivery-guarantee' = 'exactly-once': {what}: after a crash, transactions are committed over a connection of \
-                 our own, which knows PLAINTEXT, and SASL_PLAINTEXT with the mechanism PLAIN; use 'at-least-once', or a listener \
-                 of that kind",
-                connection.owner
-            )))
-        };
-        let timeout = connection.timeout;
-        match connection.protocol().as_str() {
-            "PLAINTEXT" => Ok(Access { timeout, login: None }),
-            "SASL_PLAINTEXT" => {
-                let mechanism = connection.property("sasl.mechanisms").unwrap_or("GSSAPI").trim();
-                match (mechanism, connection.property("sasl.username"), connection.property("sasl.password")) {
-                    ("PLAIN", Some(user), Some(password)) => Ok(Access { timeout, login: Some((user.to_string(), password.to_string())) }),
-                    ("PLAIN", ..) => refuse("'properties.sasl.username' and 'properties.sasl.password' are missing".into()),
-                    (other, ..) => refuse(format!("'properties.sasl.mechanism' = '{other}'")),
-                }
-            }
-            other => refuse(format!("'properties.security.protocol' = '{other}'")),
-        }
-    }
-}
-
 /// A connection to a broker.
 pub struct Broker {
-    stream: TcpStream,
+    stream: Stream,
     place: String,
     correlation: i32,
 }
@@ -122,9 +82,10 @@ impl Broker {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(timeout)).and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(wrong)?;
                     stream.set_nodelay(true).map_err(wrong)?;
+                    let stream = access.over(stream, address)?;
                     let mut broker = Broker { stream, place: address.to_string(), correlation: 0 };
-                    if let Some((user, password)) = &access.login {
-                        broker.log_in(user, password)?;
+                    if let Some(login) = access.login() {
+                        broker.log_in(login)?;
                     }
                     return Ok(broker);
                 }
@@ -162,21 +123,36 @@ impl Broker {
     }
 
     /// The connection, for other requests than these, and the place it leads to.
-    pub fn into_stream(self) -> (TcpStream, String) {
-        (self.stream, self.place)
+    ///
+    /// # Errors
+    /// It is encrypted.
+    pub fn into_socket(self) -> Result<(TcpStream, String), String> {
+        match self.stream {
+            Stream::Plain(stream) => Ok((stream, self.place)),
+            Stream::Encrypted(_) => Err(format!("{}: what is encrypted is read with librdkafka", self.place)),
+        }
     }
 
-    fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
-        let mut answer = self.ask(SASL_HANDSHAKE, 1, Body::default().text("PLAIN"))?;
+    fn log_in(&mut self, login: &Login) -> Result<(), String> {
+        let mechanism = login.mechanism();
+        let mut answer = self.ask(SASL_HANDSHAKE, 1, Body::default().text(mechanism))?;
         if answer.i16()? != code::NONE {
-            return Err(format!("{}: the broker does not know SASL/PLAIN", self.place));
+            return Err(format!("{}: the broker does not know SASL/{mechanism}", self.place));
         }
-        let token = format!("\0{user}\0{password}");
-        let mut answer = self.ask(SASL_AUTHENTICATE, 0, Body::default().bytes(token.as_bytes()))?;
-        match answer.i16()? {
-            code::NONE => Ok(()),
-            _ => Err(format!("{}: logging in as '{user}': {}", self.place, answer.nullable()?.unwrap_or_default())),
+        let place = self.place.clone();
+        login.talk(|token| self.authenticate(token)).map_err(|why| format!("{place}: logging in as '{}': {why}", login.user()))
+    }
+
+    /// The broker's answer to a token.
+    fn authenticate(&mut self, token: &[u8]) -> Result<Vec<u8>, String> {
+        let mut answer = self.ask(SASL_AUTHENTICATE, 0, Body::default().bytes(token))?;
+        let code = answer.i16()?;
+        let why = answer.nullable()?;
+        if code != code::NONE {
+            return Err(why.unwrap_or_else(|| format!("error {code} of the broker")));
         }
+        let length = usize::try_from(answer.i32()?).unwrap_or(0);
+        answer.take(length).map(<[u8]>::to_vec)
     }
 
     /// The address of the broker that is responsible for a transactional id.
@@ -297,6 +273,7 @@ impl Broker {
         let place = self.place.clone();
         let wrong = |e: std::io::Error| format!("{place}: {e}");
         self.stream.write_all(&[&length.to_be_bytes()[..], &request].concat()).map_err(wrong)?;
+        self.stream.flush().map_err(wrong)?;
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).map_err(wrong)?;
         let length = u32::from_be_bytes(length) as usize;

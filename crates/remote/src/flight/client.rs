@@ -1,11 +1,11 @@
 //! A connection to a server: address, encryption, token, and what its errors mean.
 
+use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, fs, io};
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_flight::flight_service_client::FlightServiceClient;
@@ -13,6 +13,7 @@ use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
 use futures::Stream;
 use serde::Deserialize;
 use tidemill_connect::ConnectError;
+use tidemill_connect::certificates::trusted;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
@@ -36,15 +37,6 @@ const FRAME_BYTES: u32 = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long a single question may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Where systems keep the certificates that they trust.
-const SYSTEM_CERTIFICATES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/usr/local/etc/openssl/cert.pem",
-];
 
 /// What a client needs to know.
 #[derive(Clone, Debug)]
@@ -278,27 +270,8 @@ fn bearer(token: &str) -> Result<MetadataValue<Ascii>, ConnectError> {
 
 /// The certificates to trust.
 pub(crate) fn certificates(file: Option<&Path>) -> Result<Vec<u8>, ConnectError> {
-    let read =
-        |path: &Path| fs::read(path).map_err(|e| ConnectError::io(format_args!("reading the certificates in '{}'", path.display()), &e));
-    if let Some(path) = file {
-        let pem = read(path)?;
-        if !pem.windows(BEGIN.len()).any(|w| w == BEGIN) {
-            return Err(ConnectError::new(format!("'{}' holds no certificate in PEM form", path.display())));
-        }
-        return Ok(pem);
-    }
-    let named = env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    for path in named.iter().map(PathBuf::as_path).chain(SYSTEM_CERTIFICATES.iter().map(Path::new)) {
-        match fs::read(path) {
-            Ok(pem) => return Ok(pem),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(_) => return read(path),
-        }
-    }
-    Err(ConnectError::new("no certificates that the system trusts were found; name a file with 'ca-file'"))
+    trusted(file, "ca-file")
 }
-
-const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// An error and its causes, each once.
 fn chain(error: &dyn Error) -> String {
