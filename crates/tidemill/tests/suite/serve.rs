@@ -7,7 +7,7 @@ pub mod clients;
 mod jobs;
 mod protocols;
 mod restarts;
-mod security;
+pub mod security;
 pub mod server;
 mod trouble;
 mod vwap;

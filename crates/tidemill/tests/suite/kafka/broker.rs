@@ -43,34 +43,78 @@ fn jars() -> Option<&'static Path> {
     }
 }
 
+/// Whom a broker's second listener lets in: `writer` with the password `secret`.
+pub struct Guard<'a> {
+    /// `SASL_PLAINTEXT` or `SASL_SSL`.
+    pub protocol: &'a str,
+    /// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    pub mechanism: &'a str,
+    /// The file with the listener's key and certificate.
+    pub keys: &'a str,
+}
+
+impl Guard<'_> {
+    /// The properties that make the listener.
+    fn properties(&self) -> String {
+        let Guard { protocol, mechanism, keys } = self;
+        if *protocol == "PLAINTEXT" {
+            return String::new();
+        }
+        let login = match *mechanism {
+            "PLAIN" => "plain.PlainLoginModule required user_writer=\"secret\";",
+            _ => "scram.ScramLoginModule required;",
+        };
+        let name = mechanism.to_lowercase();
+        let mut all = format!(
+            "sasl.enabled.mechanisms={mechanism}\nlistener.name.guarded.{name}.sasl.jaas.config=org.apache.kafka.common.security.{login}\n"
+        );
+        if *protocol == "SASL_SSL" {
+            all += &format!("listener.name.guarded.ssl.keystore.type=PEM\nlistener.name.guarded.ssl.keystore.location={keys}\n");
+        }
+        all
+    }
+}
+
 /// A broker, killed when dropped.
 pub struct Broker {
     process: Option<Background>,
     scratch: Scratch,
     port: u16,
+    guarded: u16,
 }
 
 impl Broker {
     /// A new broker that is ready; none where there is no Java.
     pub fn start(name: &str) -> Option<Self> {
+        Self::guarded(name, &Guard { protocol: "PLAINTEXT", mechanism: "PLAIN", keys: "" })
+    }
+
+    /// The same with a second listener that lets in only some.
+    pub fn guarded(name: &str, guard: &Guard<'_>) -> Option<Self> {
         jars()?;
         let scratch = Scratch::new(name);
-        let (port, controller) = (free_port(), free_port());
-        let properties = format!(
+        let (port, controller, guarded) = (free_port(), free_port(), free_port());
+        let protocol = guard.protocol;
+        let mut properties = format!(
             "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\nlog.dirs={}\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:{protocol}\nlog.dirs={}\n\
              auto.create.topics.enable=false\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=2\n\
              transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=2\n\
              group.initial.rebalance.delay.ms=0\nnum.io.threads=2\nnum.network.threads=2\n",
             scratch.at("data")
         );
+        properties += &guard.properties();
         let properties = scratch.write("server.properties", properties);
         let mut format = java("kafka.tools.StorageTool");
-        let formatted = format.args(["format", "--cluster-id", CLUSTER, "--config", &properties]).output().expect("java ran before");
+        format.args(["format", "--cluster-id", CLUSTER, "--config", &properties]);
+        if guard.mechanism.starts_with("SCRAM") {
+            format.arg("--add-scram").arg(format!("{}=[name=writer,password=secret]", guard.mechanism));
+        }
+        let formatted = format.output().expect("java ran before");
         assert!(formatted.status.success(), "{}", crate::harness::text(&formatted));
-        let mut broker = Broker { process: None, scratch, port };
+        let mut broker = Broker { process: None, scratch, port, guarded };
         broker.again();
         Some(broker)
     }
@@ -78,6 +122,11 @@ impl Broker {
     /// `host:port`.
     pub fn servers(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// `host:port` of the second listener.
+    pub fn guarded_servers(&self) -> String {
+        format!("127.0.0.1:{}", self.guarded)
     }
 
     /// Starts it on what it has, and waits until it answers.

@@ -8,7 +8,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicRe
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message;
+use rdkafka::message::{BorrowedMessage, Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
@@ -82,6 +82,21 @@ impl Client {
         self.send(topic, |_| Some(partition), messages);
     }
 
+    /// Writes messages to partition 0, each with its time, ms since 1970, and a header `n`, its number.
+    pub fn produce_at(&self, topic: &str, ms: impl Fn(usize) -> i64, messages: &[Pair]) {
+        let producer: BaseProducer = self.config.create().expect("a producer");
+        for (n, (_, value)) in messages.iter().enumerate() {
+            let number = n.to_string();
+            let mut record: BaseRecord<'_, str, str> = BaseRecord::to(topic);
+            record.partition = Some(0);
+            record.payload = value.as_deref();
+            record.timestamp = Some(ms(n));
+            record.headers = Some(OwnedHeaders::new().insert(Header { key: "n", value: Some(&number) }));
+            producer.send(record).map_err(|(error, _)| error).expect("room for a few messages");
+        }
+        producer.flush(PATIENCE).expect("messages delivered");
+    }
+
     /// Writes messages, the nth to the partition that is said for n.
     pub fn send(&self, topic: &str, partition: impl Fn(usize) -> Option<i32>, messages: &[Pair]) {
         let mut config = self.config.clone();
@@ -125,8 +140,44 @@ impl Client {
         metadata.topics()[0].partitions().iter().map(|p| p.id()).collect()
     }
 
+    /// The offset that a group has committed for partition 0 of a topic, if it has.
+    pub fn committed(&self, group: &str, topic: &str) -> Option<i64> {
+        let mut config = self.config.clone();
+        let consumer: BaseConsumer = config.set("group.id", group).create().expect("a consumer");
+        let mut asked = TopicPartitionList::new();
+        asked.add_partition(topic, 0);
+        // Who is responsible for the group may not be known yet.
+        let found = consumer.committed_offsets(asked, PATIENCE).ok()?;
+        match found.find_partition(topic, 0)?.offset() {
+            Offset::Offset(offset) => Some(offset),
+            _ => None,
+        }
+    }
+
+    /// Deletes what stands before an offset of partition 0, as if it had expired.
+    pub fn delete_before(&self, topic: &str, offset: i64) {
+        let mut until = TopicPartitionList::new();
+        until.add_partition_offset(topic, 0, Offset::Offset(offset)).expect("an offset");
+        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        block_on(self.admin().delete_records(&until, &options)).expect("deleting messages");
+    }
+
     /// The values that a consumer of committed messages sees now.
     pub fn values(&self, topic: &str) -> Vec<String> {
+        self.read(topic, |message| message.payload().map(|v| String::from_utf8_lossy(v).into_owned()))
+    }
+
+    /// Time, ms since 1970, and first header of the messages that it sees.
+    pub fn marks(&self, topic: &str) -> Vec<(i64, String)> {
+        self.read(topic, |message| {
+            let header = message.headers()?.try_get(0)?;
+            let value = String::from_utf8_lossy(header.value?).into_owned();
+            Some((message.timestamp().to_millis()?, format!("{} {value}", header.key)))
+        })
+    }
+
+    /// What `keep` makes of the messages that a consumer of committed messages sees now.
+    fn read<T>(&self, topic: &str, keep: impl Fn(&BorrowedMessage<'_>) -> Option<T>) -> Vec<T> {
         let consumer = self.consumer("read_committed");
         let partitions = self.partitions(&consumer, topic);
         let mut list = TopicPartitionList::new();
@@ -138,7 +189,7 @@ impl Client {
         while ended.len() < partitions.len() {
             assert!(begun.elapsed() < PATIENCE, "reading topic {topic} takes more than {PATIENCE:?}");
             match consumer.poll(Duration::from_millis(100)) {
-                Some(Ok(message)) => found.extend(message.payload().map(|v| String::from_utf8_lossy(v).into_owned())),
+                Some(Ok(message)) => found.extend(keep(&message)),
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     ended.insert(partition);
                 }

@@ -4,10 +4,18 @@
 //! - [`broker`]: a broker of a test's own
 //! - [`client`]: topics, messages in, messages out
 //! - [`exactly_once`]: jobs and brokers killed at any moment
+//! - [`formats`]: every format of messages, and what stands beside their values
+//! - [`security`]: who logs in, and over what
+//! - [`starts`]: where scans begin
+//! - [`trouble`]: what happens to topics, groups and brokers while jobs read and write
 
 mod broker;
 mod client;
 mod exactly_once;
+mod formats;
+mod security;
+mod starts;
+mod trouble;
 
 use std::process::Output;
 
@@ -52,7 +60,7 @@ fn succeeds(output: &Output) {
 /// One broker serves these one after the other: starting one takes longer than most of them.
 #[test]
 fn jobs_over_a_broker() {
-    let Some(broker) = Broker::start("kafka-jobs") else { return };
+    let Some(mut broker) = Broker::start("kafka-jobs") else { return };
     let client = Client::new(&broker.servers());
     // Whoever fetches them, messages are the same.
     for reads in ["direct", "librdkafka"] {
@@ -64,7 +72,42 @@ fn jobs_over_a_broker() {
     partitions_that_come_later(&broker, &client);
     processes_share_a_topic(&broker, &client);
     a_topic_created_anew(&broker, &client);
+    starts::at_times_and_offsets(&broker, &client);
+    starts::where_the_group_has_committed(&broker, &client);
+    formats::there_and_back(&broker, &client);
+    formats::changes(&broker, &client);
+    formats::times_and_headers(&broker, &client);
+    trouble::a_topic_deleted_while_it_is_read(&broker, &client);
+    trouble::messages_that_expired(&broker, &client);
+    trouble::members_that_come_and_go(&broker, &client);
+    trouble::two_jobs_with_one_prefix(&broker, &client);
+    // Last, since it takes the broker from others.
+    trouble::a_broker_that_goes_away(&mut broker, &client);
 }
+
+/// A table over a topic, with these columns and options beside where it is.
+fn table(broker: &Broker, name: &str, columns: &str, topic: &str, options: &str) -> String {
+    let servers = broker.servers();
+    format!(
+        "CREATE TABLE {name} ({columns}) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}', \
+         'connect.timeout' = '60 s', {options});\n"
+    )
+}
+
+/// The table `shown`, whose rows are printed.
+fn shown(columns: &str) -> String {
+    format!("CREATE TABLE shown ({columns}) WITH ('connector' = 'print', 'print-identifier' = 'shown');\n")
+}
+
+/// The rows of `shown` that a job leaves, which must succeed.
+#[track_caller]
+fn rows(scratch: &Scratch, sql: &str) -> Vec<String> {
+    let output = run(scratch, sql, &["--parallelism", "1"]);
+    succeeds(&output);
+    fold(&String::from_utf8_lossy(&output.stdout), "shown")
+}
+
+const ALL: &str = "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'";
 
 fn json_in_and_out(broker: &Broker, client: &Client, reads: &str) {
     let scratch = Scratch::new(&format!("kafka-json-{reads}"));

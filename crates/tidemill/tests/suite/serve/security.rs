@@ -14,8 +14,8 @@ use crate::failures::expect;
 use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
 use crate::not_run::not_run;
 
-/// A certificate authority, and a certificate for `localhost` that it has signed, in PEM files; or why not.
-fn certificates(scratch: &Scratch, name: &str) -> Result<(), String> {
+/// A certificate authority, and a certificate for hosts (`DNS:localhost`) that it has signed, in PEM files; or why not.
+pub fn certificates(scratch: &Scratch, name: &str, hosts: &str) -> Result<(), String> {
     let openssl = |args: &str| {
         let mut command = Command::new("openssl");
         command.current_dir(scratch.path()).args(args.split(' '));
@@ -24,7 +24,7 @@ fn certificates(scratch: &Scratch, name: &str) -> Result<(), String> {
     };
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     openssl(&format!("req -x509 {key} -subj /CN={name}-authority -keyout {name}-ca.key -out {name}-ca.pem"))?;
-    let names = "-addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
+    let names = format!("-addext subjectAltName={hosts} -addext basicConstraints=critical,CA:FALSE");
     openssl(&format!(
         "req -x509 -CA {name}-ca.pem -CAkey {name}-ca.key {key} {names} -subj /CN=localhost -keyout {name}.key -out {name}.pem"
     ))
@@ -39,7 +39,8 @@ const TOKENS: &str = r#"{"token": "boss-1", "name": "boss", "read": ["*"], "writ
 #[test]
 fn tls_and_tokens() {
     let scratch = Scratch::new("serve-tls");
-    if let Err(why) = certificates(&scratch, "good").and_then(|()| certificates(&scratch, "other")) {
+    let made = |name| certificates(&scratch, name, "DNS:localhost");
+    if let Err(why) = made("good").and_then(|()| made("other")) {
         not_run(&format!("TLS (no certificate could be made): {why}"));
         return;
     }
