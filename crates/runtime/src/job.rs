@@ -121,10 +121,8 @@ impl Job {
         let usage = process_usage();
         let read = bytes_read();
         let shards = self.settings.shards();
-        let store = self.options.state_dir.as_deref().map(CheckpointStore::open).transpose()?;
-        if let (Some(store), true) = (&store, self.options.fresh) {
-            store.clear()?;
-        }
+        let open = if self.options.fresh { CheckpointStore::fresh } else { CheckpointStore::open };
+        let store = self.options.state_dir.as_deref().map(open).transpose()?;
         let manifest = store.as_ref().map(CheckpointStore::latest).transpose()?.flatten();
         if let Some(dir) = self.options.state_dir.as_deref() {
             for node in &self.graph.nodes {

@@ -33,7 +33,7 @@ use crate::checksum::Checksum;
 use crate::lock::DirLock;
 use crate::runs::{StateRuns, link};
 
-/// The version of the layout; a directory of a later one is refused.
+/// The version of the layout; a directory of a later one is refused, and of one older than what can be read.
 const VERSION: u32 = 3;
 /// The oldest version that can be read: 2 had no files of state that left memory.
 const VERSION_OLDEST: u32 = 2;
@@ -107,25 +107,47 @@ impl CheckpointStore {
     /// Opens (and creates) a state directory and locks it.
     ///
     /// # Errors
-    /// The directory cannot be made or is in use by another process.
+    /// The directory cannot be made, is in use by another process, or has a layout that cannot be read.
     pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
+        let store = Self::lock(dir)?;
+        let version = store.version().filter(|version| !(VERSION_OLDEST..=VERSION).contains(version));
+        match version {
+            Some(other) => Err(failed("opening the state directory", dir, another_version(other))),
+            None => store.current(),
+        }
+    }
+
+    /// The same without what is in it, whichever version has written that.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::open`]; a checkpoint cannot be removed.
+    pub fn fresh(dir: &Path) -> Result<Self, CheckpointError> {
+        let store = Self::lock(dir)?;
+        store.clear()?;
+        store.current()
+    }
+
+    fn lock(dir: &Path) -> Result<Self, CheckpointError> {
         let lock = DirLock::take(dir).map_err(|e| CheckpointError(e.to_string()))?;
-        let path = dir.join("VERSION");
-        let written = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u32>().ok());
-        if let Some(newer) = written.filter(|version| *version > VERSION) {
-            return Err(failed("opening the state directory", dir, another_version(newer)));
-        }
-        if written != Some(VERSION) {
-            fs::write(&path, format!("{VERSION}\n")).map_err(|e| failed("writing", &path, e))?;
-        }
         Ok(CheckpointStore { dir: dir.to_path_buf(), _lock: lock })
     }
 
+    /// The version of the layout that the directory says it has.
+    fn version(&self) -> Option<u32> {
+        fs::read_to_string(self.dir.join("VERSION")).ok().and_then(|text| text.trim().parse().ok())
+    }
+
+    /// Has the directory say the version of what is written from now on.
+    fn current(self) -> Result<Self, CheckpointError> {
+        if self.version() != Some(VERSION) {
+            let path = self.dir.join("VERSION");
+            fs::write(&path, format!("{VERSION}\n")).map_err(|e| failed("writing", &path, e))?;
+        }
+        Ok(self)
+    }
+
     /// Removes every checkpoint.
-    ///
-    /// # Errors
-    /// A directory that cannot be removed.
-    pub fn clear(&self) -> Result<(), CheckpointError> {
+    fn clear(&self) -> Result<(), CheckpointError> {
         for (_, path) in self.list(true)? {
             fs::remove_dir_all(&path).map_err(|e| failed("removing the checkpoint", &path, e))?;
         }
@@ -482,13 +504,44 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
+    /// What the message advises helps: it did not, since `--fresh` was refused as well.
     #[test]
-    fn a_later_layout_is_refused() {
+    fn other_layouts_are_refused_until_one_begins_anew() {
         let dir = dir("later");
-        drop(CheckpointStore::open(&dir).unwrap());
-        fs::write(dir.join("VERSION"), "99\n").unwrap();
-        let error = CheckpointStore::open(&dir).unwrap_err().to_string();
-        assert!(error.contains("layout 99"), "{error}");
+        for version in ["99", "1"] {
+            let store = CheckpointStore::open(&dir).unwrap();
+            store.write(Manifest { id: 1, ..Manifest::default() }, &[state(vec![1])]).unwrap();
+            drop(store);
+            fs::write(dir.join("VERSION"), version).unwrap();
+            let error = CheckpointStore::open(&dir).unwrap_err().to_string();
+            assert!(error.contains(&format!("layout {version}, this one reads 2 to 3")) && error.contains("--fresh"), "{error}");
+            assert!(dir.join("chk-1").exists(), "whoever can read it finds it as it was");
+            assert!(CheckpointStore::fresh(&dir).unwrap().latest().unwrap().is_none());
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// State of the version before, which had no files of state that left memory.
+    #[test]
+    fn the_layout_before_is_read() {
+        let dir = dir("before");
+        let store = CheckpointStore::open(&dir).unwrap();
+        store.write(Manifest { id: 4, ..Manifest::default() }, &[state(vec![1, 2, 3])]).unwrap();
+        drop(store);
+        fs::write(dir.join("VERSION"), "2\n").unwrap();
+        let path = dir.join("chk-4/manifest.json");
+        let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        manifest["version"] = 2.into();
+        manifest.as_object_mut().unwrap().remove("runs");
+        fs::write(&path, manifest.to_string()).unwrap();
+        let store = CheckpointStore::open(&dir).unwrap();
+        let manifest = store.latest().unwrap().unwrap();
+        assert_eq!(store.load(&manifest).unwrap()[0].tables[0].batch.num_rows(), 3);
+        assert!(store.runs(&manifest).unwrap().is_empty());
+        store.write(Manifest { id: 5, ..Manifest::default() }, &[state(vec![7])]).unwrap();
+        drop(store);
+        assert_eq!(fs::read_to_string(dir.join("VERSION")).unwrap().trim(), "3");
+        assert_eq!(CheckpointStore::open(&dir).unwrap().latest().unwrap().unwrap().id, 5);
         fs::remove_dir_all(dir).unwrap();
     }
 

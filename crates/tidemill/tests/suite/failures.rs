@@ -479,6 +479,10 @@ fn damaged_state() {
         std::fs::write(file, &content).expect("mending the state");
     }
     expect(&run(&scratch, &job, &["--state-dir", &state]), 0, &[]);
+    // Of a version to come: what is advised helps.
+    scratch.write("state/VERSION", "99\n");
+    expect(&run(&scratch, &job, &["--state-dir", &state]), 1, &["layout 99", "--fresh"]);
+    expect(&run(&scratch, &job, &["--state-dir", &state, "--fresh"]), 0, &[]);
 }
 
 pub fn read_json(path: &str) -> Value {
