@@ -352,17 +352,26 @@ fn values_that_cannot_be_computed() {
 }
 
 /// A small disk; unmounted when dropped.
-struct SmallDisk<'a>(&'a Path);
+pub struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
     /// Makes it large enough for what tests write.
-    fn grow(&self) {
-        let grown = Command::new("mount").args(["-o", "remount,size=64m"]).arg(self.0).status();
-        assert!(grown.is_ok_and(|s| s.success()), "making the disk larger");
+    pub fn grow(&self) {
+        self.remount("size=64m");
+    }
+
+    /// From now on nothing can be written to it.
+    pub fn seal(&self) {
+        self.remount("ro");
+    }
+
+    fn remount(&self, option: &str) {
+        let done = Command::new("mount").arg("-o").arg(format!("remount,{option}")).arg(self.0).status();
+        assert!(done.is_ok_and(|s| s.success()), "mounting the disk again with {option}");
     }
 
     /// Only the superuser may mount.
-    fn mount(at: &'a Path) -> Option<Self> {
+    pub fn mount(at: &'a Path) -> Option<Self> {
         std::fs::create_dir(at).expect("a directory");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(at).output();
         mounted.is_ok_and(|o| o.status.success()).then_some(SmallDisk(at))

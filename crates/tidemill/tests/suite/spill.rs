@@ -7,7 +7,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::failures::{SmallDisk, expect};
 use crate::harness::{Scratch, finish, fold, newest_checkpoint, sink_lines, text, tidemill};
+use crate::not_run::not_run;
 
 /// Some hundred kilobytes for all shards, of several megabytes of state.
 const LITTLE: [&str; 4] = ["--memory", "1GB", "--set", "state.memory-share=0.0004"];
@@ -151,4 +153,60 @@ fn damage_is_named() {
     let mut once = keys.clone();
     once.dedup();
     assert!(keys.len() > 15_000 && keys == once, "each key once");
+}
+
+/// Keys once each, as files below `out`.
+fn distinct(scratch: &Scratch) -> String {
+    scratch.write(
+        "job.sql",
+        format!(
+            "{TABLE} CREATE TABLE s (k STRING) WITH ('connector' = 'filesystem', 'path' = '{}', 'format' = 'csv');
+             INSERT INTO s SELECT DISTINCT CONCAT('a key of some length, number ', CAST(a AS STRING)) FROM t;",
+            scratch.at("out")
+        ),
+    )
+}
+
+/// State that finds no room ends the job, which says where and what to do, and shows no rows; with room it runs.
+#[test]
+fn a_full_disk_is_named() {
+    let scratch = Scratch::new("spill-full");
+    let at = scratch.path().join("disk");
+    let Some(disk) = SmallDisk::mount(&at) else {
+        not_run("state on a full disk (mounting a small one takes a superuser)");
+        return;
+    };
+    let job = distinct(&scratch);
+    let place = format!("state.local-dir={}", at.display());
+    let command = || {
+        let mut command = run(&job, &LITTLE);
+        command.args(["--set", &place, "--parallelism", "1"]);
+        command
+    };
+    expect(&finish(&mut command()), 1, &["spill-full/disk/", "No space left", "free some space"]);
+    let out = scratch.path().join("out");
+    assert!(sink_lines(&out).is_empty(), "a job that failed shows no rows");
+    disk.grow();
+    succeeds(&mut command());
+    let keys = sink_lines(&out);
+    let mut once = keys.clone();
+    once.dedup();
+    assert!(keys.len() > 15_000 && keys == once, "each key once");
+}
+
+#[test]
+fn directories_that_cannot_be_written_are_named() {
+    let scratch = Scratch::new("spill-sealed");
+    let at = scratch.path().join("disk");
+    let Some(disk) = SmallDisk::mount(&at) else {
+        not_run("state on a disk that cannot be written (mounting one takes a superuser)");
+        return;
+    };
+    let job = distinct(&scratch);
+    let state = scratch.at("disk/state");
+    std::fs::create_dir(&state).expect("a state directory");
+    disk.seal();
+    let place = format!("state.local-dir={}", at.display());
+    expect(&finish(run(&job, &LITTLE).args(["--set", &place])), 1, &["for state on disk", "Read-only file system"]);
+    expect(&finish(run(&job, &[]).args(["--state-dir", &state])), 1, &["state directory", "disk/state", "Read-only file system"]);
 }
