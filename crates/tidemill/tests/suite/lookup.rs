@@ -13,14 +13,14 @@ use crate::failures::expect;
 use crate::harness::{Scratch, finish, root, text, tidemill};
 
 /// What the server does with a request.
-enum Reply {
+pub enum Reply {
     Found(String),
     Status(&'static str),
     Hang,
 }
 
 /// Answers requests for `/ID`: `answer` gets the id and how often it was asked for before. The port.
-fn server(answer: impl Fn(u64, usize) -> Reply + Send + Sync + 'static) -> u16 {
+pub fn server(answer: impl Fn(u64, usize) -> Reply + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     let (answer, asked) = (Arc::new(answer), Arc::new(Mutex::new(HashMap::new())));

@@ -80,6 +80,7 @@ fn jobs_over_a_broker() {
     trouble::a_topic_deleted_while_it_is_read(&broker, &client);
     trouble::messages_that_expired(&broker, &client);
     trouble::members_that_come_and_go(&broker, &client);
+    trouble::offsets_wait_for_answers(&broker, &client);
     trouble::two_jobs_with_one_prefix(&broker, &client);
     // Last, since it takes the broker from others.
     trouble::a_broker_that_goes_away(&mut broker, &client);

@@ -1,10 +1,15 @@
 //! What happens to topics, groups and brokers while jobs read and write.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use super::broker::Broker;
 use super::client::Client;
 use super::{ORDERS, endless, ids, orders, with};
 use crate::failures::expect;
 use crate::harness::{Background, Scratch, finish, tidemill, wait_for};
+use crate::lookup::{Reply, server};
 
 /// Checkpoints, and with them commits, are taken all the time.
 const OFTEN: &str = "SET 'execution.checkpointing.interval' = '50 ms';\n";
@@ -78,6 +83,44 @@ pub fn members_that_come_and_go(broker: &Broker, client: &Client) {
     stays.signal("INT");
     assert_eq!(stays.end().0, Some(0));
     assert!(client.committed("movers", "movers-in") >= before, "offsets never go backwards");
+}
+
+/// The group's offset does not pass a row whose answer is awaited: whoever went on from there would never see that row.
+pub fn offsets_wait_for_answers(broker: &Broker, client: &Client) {
+    let scratch = Scratch::new("kafka-answers");
+    client.create("answers-in", 1);
+    client.create("answers-out", 1);
+    client.produce("answers-in", &orders(0, 10));
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = open.clone();
+    let port = server(move |id, _| {
+        while id == 5 && !opened.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Reply::Found(format!("{{\"name\": \"n{id}\"}}"))
+    });
+    let servers = broker.servers();
+    let sql = format!(
+        "{OFTEN}CREATE TABLE orders (id BIGINT, pt AS PROCTIME()) {};
+         CREATE TABLE dim (id BIGINT, name STRING) WITH ('connector' = 'http', 'url' = 'http://127.0.0.1:{port}/{{id}}', 'format' = 'json',
+           'lookup.timeout' = '300 s');
+         CREATE TABLE results (id BIGINT, name STRING) {};
+         INSERT INTO results SELECT /*+ LOOKUP('table'='dim', 'output-mode'='allow_unordered') */ orders.id, dim.name
+         FROM orders JOIN dim FOR SYSTEM_TIME AS OF orders.pt ON dim.id = orders.id;",
+        with(&servers, "answers-in", ", 'properties.group.id' = 'answers'"),
+        with(&servers, "answers-out", ""),
+    );
+    let mut process = start(&scratch.write("job.sql", sql), &[]);
+    wait_for("all rows but one", || ids(client, "answers-out").len() == 9);
+    // Time for several checkpoints.
+    std::thread::sleep(Duration::from_millis(500));
+    let early = client.committed("answers", "answers-in");
+    assert!(early.is_none_or(|offset| offset <= 5), "{early:?} is committed, and row 5 is still awaited");
+    open.store(true, Ordering::Release);
+    wait_for("the last row", || ids(client, "answers-out") == (0..10).collect::<Vec<_>>());
+    wait_for("the group's offset", || client.committed("answers", "answers-in") == Some(10));
+    process.signal("INT");
+    assert_eq!(process.end().0, Some(0));
 }
 
 /// A job that runs twice, or two with one prefix: the one that was there first is cut off, and says why.
