@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Output;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -146,6 +147,48 @@ fn a_server_that_says_nothing_is_given_up() {
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(lines[9], "9,");
     assert_eq!(lines.len(), 20);
+}
+
+/// Looks forty rows up with these options and this hint: the most requests that were under way at once.
+#[track_caller]
+fn most_at_once(options: &str, hint: &str) -> usize {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = most.clone();
+    let port = server(move |id, _| {
+        seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        slowly(id);
+        now.fetch_sub(1, Ordering::SeqCst);
+        named(id)
+    });
+    let (lines, output) = job(port, 40, options, hint, "JOIN");
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(lines, (0..40).map(|id| format!("{id},n{id}")).collect::<Vec<_>>(), "{options} {hint}");
+    most.load(Ordering::SeqCst)
+}
+
+#[test]
+fn options_and_hints_bound_the_requests() {
+    let hint = |more: &str| format!("/*+ LOOKUP('table'='dim', {more}) */");
+    assert_eq!(most_at_once("", &hint("'async'='false'")), 1);
+    assert_eq!(most_at_once(", 'lookup.async' = 'false'", ""), 1);
+    assert_eq!(most_at_once(", 'lookup.max-concurrency-per-partition' = '1'", ""), 1, "a file is a partition");
+    assert!(most_at_once(", 'lookup.capacity' = '3'", "") <= 3);
+    assert!(most_at_once(", 'lookup.capacity' = '30'", &hint("'capacity'='2'")) <= 2, "a hint counts more than the table");
+}
+
+#[test]
+fn a_hint_says_how_long_and_how_often() {
+    let silent = |id: u64, _| if id == 9 { Reply::Hang } else { named(id) };
+    let (_, output) = job(server(silent), 20, "", "/*+ LOOKUP('table'='dim', 'timeout'='200 ms') */", "JOIN");
+    expect(&output, 1, &["no answer within"]);
+    // What is not there yet may come.
+    let late = |id: u64, before: usize| if id % 4 == 0 && before < 2 { Reply::Status("404 Not Found") } else { named(id) };
+    let again = "'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', 'fixed-delay'='5 ms', 'max-attempts'='3'";
+    let (lines, output) = job(server(late), 20, "", &format!("/*+ LOOKUP('table'='dim', {again}) */"), "LEFT JOIN");
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(lines, (0..20).map(|id| format!("{id},n{id}")).collect::<Vec<_>>());
+    let (lines, _) = job(server(late), 4, "", "", "LEFT JOIN");
+    assert_eq!(lines, ["0,", "1,n1", "2,n2", "3,n3"], "nobody asks again who was not told to");
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub fn offsets_wait_for_answers(broker: &Broker, client: &Client) {
     let sql = format!(
         "{OFTEN}CREATE TABLE orders (id BIGINT, pt AS PROCTIME()) {};
          CREATE TABLE dim (id BIGINT, name STRING) WITH ('connector' = 'http', 'url' = 'http://127.0.0.1:{port}/{{id}}', 'format' = 'json',
-           'lookup.timeout' = '300 s');
+           'lookup.timeout' = '300 s', 'lookup.capacity' = '16');
          CREATE TABLE results (id BIGINT, name STRING) {};
          INSERT INTO results SELECT /*+ LOOKUP('table'='dim', 'output-mode'='allow_unordered') */ orders.id, dim.name
          FROM orders JOIN dim FOR SYSTEM_TIME AS OF orders.pt ON dim.id = orders.id;",
