@@ -330,6 +330,28 @@ fn a_transaction_that_brokers_gave_up_is_an_error_or_told() {
     sink(&cluster, &[&JSON[..], &exactly, &[("sink.lost-transactions", "ignore")]].concat()).recover(&prepared, "").unwrap();
 }
 
+/// Brokers may be away at any moment, also in that of a commit: its producer waits for them, and so does the next process.
+#[test]
+fn a_commit_waits_for_its_coordinator() {
+    let cluster = cluster(&[("t", 1)]);
+    let options = [&JSON[..], &[("sink.delivery-guarantee", "exactly-once"), ("sink.transactional-id-prefix", "p4")]].concat();
+    let away = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE, RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_COORDINATOR];
+    let first = sink(&cluster, &options);
+    let mut writer = first.writer(sink_context(0, 1)).unwrap();
+    writer.write(&block(&[(1, "a")])).unwrap();
+    let one = writer.prepare(false).unwrap();
+    cluster.request_errors(RDKafkaApiKey::EndTxn, &away);
+    first.commit(&one).unwrap();
+    writer.write(&block(&[(2, "b")])).unwrap();
+    let two = writer.prepare(false).unwrap();
+    drop(writer);
+    drop(first);
+    cluster.request_errors(RDKafkaApiKey::EndTxn, &away);
+    sink(&cluster, &options).recover(&two, "").unwrap();
+    let rows = read_all(&*source(&cluster, &bounded(&[])));
+    assert_eq!(rows.iter().map(|r| r.0).collect::<Vec<_>>(), [1, 2]);
+}
+
 /// Statistics of producers that wait for their turn filled the memory, and failures stood behind them.
 #[test]
 fn one_call_hears_all_that_waits() {

@@ -60,8 +60,8 @@ impl Live {
         self.last = (now, report.rows_in);
         let mut watermark = report.watermark.map_or(String::new(), |ms| format!("  watermark {}", time(ms)));
         if let Some(laggard) = &report.laggard {
-            let time = if watermark.is_empty() { "  watermark" } else { "" };
-            watermark += &format!("{time} held back by {}, silent for {:.0} s", laggard.split, laggard.silent_s);
+            let head = if watermark.is_empty() { "  watermark" } else { "" };
+            watermark += &format!("{head} held back by {}, silent for {:.0} s", laggard.split, laggard.silent_s);
         }
         let dropped = if report.dropped > 0 { format!("  dropped {}", count(report.dropped)) } else { String::new() };
         let p99 = report.latency_ms.p99;
