@@ -53,8 +53,8 @@ impl Access {
             "SASL_SSL" => (true, true),
             other => return Err(refuse(format!("'properties.security.protocol' = '{other}'"))),
         };
-        let tls = encrypted.then(|| Tls::of(connection)).transpose().map_err(&refuse)?;
-        let login = logs_in.then(|| Login::of(connection)).transpose().map_err(&refuse)?;
+        let tls = encrypted.then(|| Tls::of(connection)).transpose().map_err(refuse)?;
+        let login = logs_in.then(|| Login::of(connection)).transpose().map_err(refuse)?;
         Ok(Access { timeout: connection.timeout, tls, login })
     }
 

@@ -167,6 +167,15 @@ fn distinct(scratch: &Scratch) -> String {
     )
 }
 
+/// What people read at the end, where they did not ask for quiet.
+#[test]
+fn the_summary_says_how_much_was_on_the_disk() {
+    let scratch = Scratch::new("spill-summary");
+    let job = distinct(&scratch);
+    let output = finish(tidemill().args(["run", &job, "--parallelism", "1"]).args(LITTLE));
+    expect(&output, 0, &[" keys ", " in memory, ", " on disk; keys read ", "% of rows found theirs in memory"]);
+}
+
 /// State that finds no room ends the job, which says where and what to do, and shows no rows; with room it runs.
 #[test]
 fn a_full_disk_is_named() {
