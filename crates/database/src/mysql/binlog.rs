@@ -152,6 +152,9 @@ impl ChangeLog for MysqlLog {
         let log = Log::load(&mut conn)?;
         let table = Table::load(&mut conn, &self.followed)?;
         TableRows::new(&self.followed, table.clone())?;
+        if self.found.is_none() {
+            catalog::tell_of_cascades(&mut conn, &self.followed)?;
+        }
         let server = log.server.clone();
         self.found = Some((log, table));
         if let Some(position) = position {

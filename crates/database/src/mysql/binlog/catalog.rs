@@ -167,6 +167,46 @@ pub(super) fn oldest(conn: &mut Conn) -> Result<Offset, DbError> {
     Ok(Offset { file: numbered(&first)?.1, at: 4 })
 }
 
+/// Says which rows of a table the server changes without a word in the log: those that go or change with the rows that a foreign
+/// key of theirs refers to, which its storage engine sees to behind the log's back.
+///
+/// # Errors
+/// Of the server.
+pub(super) fn tell_of_cascades(conn: &mut Conn, followed: &Followed) -> Result<(), DbError> {
+    let doing = format!("looking at the foreign keys of {}", followed.table);
+    // Servers that have this variable log such changes as any others, unless it is on.
+    let native = rows(conn, &doing, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")?;
+    if native.first().and_then(|row| text(row, 1)).is_some_and(|value| value.eq_ignore_ascii_case("OFF")) {
+        return Ok(());
+    }
+    let (database, name) = followed.table.split_once('.').unwrap_or(("", &followed.table));
+    let sql = format!(
+        "SELECT constraint_name, referenced_table_name, delete_rule, update_rule FROM information_schema.referential_constraints \
+         WHERE constraint_schema = {} AND table_name = {}",
+        literal(database),
+        literal(name)
+    );
+    for row in rows(conn, &doing, &sql)? {
+        let column = |at: usize| text(&row, at).unwrap_or_default();
+        let rules: Vec<String> = [("ON DELETE", column(2)), ("ON UPDATE", column(3))]
+            .into_iter()
+            .filter(|(_, rule)| !matches!(rule.to_ascii_uppercase().as_str(), "" | "RESTRICT" | "NO ACTION"))
+            .map(|(when, rule)| format!("{when} {rule}"))
+            .collect();
+        if !rules.is_empty() {
+            crate::notice(&format!(
+                "table {}: what the server changes in it by its foreign key '{}' ({}) when rows of '{}' change is not in the log, and \
+                 not in what this job makes of the table; delete or change its rows first",
+                followed.table,
+                column(0),
+                rules.join(", "),
+                column(1)
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Table {
     /// Asks for a table.
     ///
@@ -251,8 +291,8 @@ impl Wanted {
         let column = quoted(name);
         let order = match kind.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "date" | "datetime" | "timestamp" => Some(column),
-            // As bytes of UTF-8, whatever the collation is.
-            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => {
+            // As bytes of UTF-8, whatever the collation is; of an ENUM or SET those of its labels, not their numbers.
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" | "set" => {
                 Some(format!("CAST(CONVERT({column} USING utf8mb4) AS BINARY)"))
             }
             "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Some(column),
@@ -313,6 +353,19 @@ mod tests {
     fn labels_are_read() {
         assert_eq!(labels("enum('a','it''s','','x,y')"), ["a", "it's", "", "x,y"]);
         assert!(labels("set()").is_empty());
+    }
+
+    #[test]
+    fn keys_have_an_order() {
+        let column = Column::new(::mysql::consts::ColumnType::MYSQL_TYPE_STRING);
+        let order = |kind: &str, type_text: &str| Wanted::of("k", 0, &column, kind, type_text, "").unwrap().order;
+        let labels = Some("CAST(CONVERT(`k` USING utf8mb4) AS BINARY)".to_string());
+        assert_eq!(
+            (order("varchar", "varchar(9)"), order("enum", "enum('b','a')"), order("set", "set('b','a')")),
+            (labels.clone(), labels.clone(), labels)
+        );
+        assert_eq!((order("bigint", "bigint(20)"), order("double", "double")), (Some("`k`".into()), None));
+        assert!(keeps_order("enum", &DataType::Utf8) && !keeps_order("enum", &DataType::Int32));
     }
 
     #[test]
