@@ -90,12 +90,6 @@ pub trait Dialect: Send + Sync {
         Ok((value, None))
     }
 
-    /// What rows are put in the order of a column by, and compared with others' values of it: `column` itself, quoted, or where the
-    /// store would order it by one thing and compare it with a parameter by another, what it is as the job has it.
-    fn ordered_by(&self, column: String, _data_type: &DataType) -> String {
-        column
-    }
-
     /// Two values of a column, one row each, between which a part of its table lies, both included: the parameters that the column is
     /// compared with, by `>=` and by the operator between them. Moments that are finer than the job has them must lie in a part, too.
     ///
@@ -268,6 +262,15 @@ pub trait Connection: Send {
     /// # Errors
     /// As [`Connection::query`].
     fn look_up(&mut self, target: &Target, keys: &RecordBatch, columns: &SchemaRef) -> Result<RecordBatch, DbError>;
+
+    /// What rows of a table are put in the order of a column by, and compared with others' values of it: `quoted`, which is the column
+    /// itself, or where the store would order it by one thing and compare it with a parameter by another, what it is as the job has it.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn ordered_by(&mut self, _table: &str, _column: &Field, quoted: String) -> Result<String, DbError> {
+        Ok(quoted)
+    }
 
     /// The columns of a table with the text of their types, in order; `None` if there is no such table.
     ///

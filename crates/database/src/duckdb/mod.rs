@@ -80,12 +80,6 @@ impl Dialect for DuckDialect {
         ""
     }
 
-    fn ordered_by(&self, column: String, data_type: &DataType) -> String {
-        // An ENUM is ordered by the places of its labels, and compared with a text as a text: a scan that went on behind a label
-        // passed rows over. Of a VARCHAR this is nothing.
-        if *data_type == DataType::Utf8 { format!("CAST({column} AS VARCHAR)") } else { column }
-    }
-
     fn column_type(&self, field: &Field, key: bool) -> Result<String, DbError> {
         let unknown = |why: &str| {
             let kind = type_name(field.data_type());

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Column, Conn, Error, Params, Row, Value};
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use arrow::util::display::array_value_to_string;
 
 use super::Abilities;
 use super::check::check;
+use super::dialect::bytes_of_text;
 use super::encode::Prepared;
 use super::error::{STATEMENT_REPLICATION, code, db_error, kind_of, shortened};
 use super::open::Opened;
@@ -388,6 +389,17 @@ impl Connection for MysqlConnection {
         self.usable()?;
         let found = Table::load(&mut self.conn, table)?;
         Ok(found.map(|t| t.columns.into_iter().map(|c| (c.name, c.type_text)).collect()))
+    }
+
+    fn ordered_by(&mut self, table: &str, column: &Field, quoted: String) -> Result<String, DbError> {
+        if *column.data_type() != DataType::Utf8 {
+            return Ok(quoted);
+        }
+        // These are ordered by the numbers of their labels, and compared with a text as texts: a scan that went on behind a label passed
+        // rows over. Of other text an index has the order.
+        let table = self.table(table)?;
+        let labels = table.position(column.name()).is_some_and(|position| table.columns[position].has_labels());
+        Ok(if labels { bytes_of_text(&quoted) } else { quoted })
     }
 
     fn alive(&mut self) -> bool {

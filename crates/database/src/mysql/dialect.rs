@@ -73,6 +73,11 @@ pub(super) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
+/// Text as its bytes in UTF-8, whatever its collation is; an ENUM or SET as those of its labels, not as their numbers. The column is quoted.
+pub(super) fn bytes_of_text(column: &str) -> String {
+    format!("CAST(CONVERT({column} USING utf8mb4) AS BINARY)")
+}
+
 /// Names in backticks with commas between them, each behind `prefix` (`k.`).
 pub(super) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>, prefix: &str) -> String {
     let mut text = String::new();

@@ -69,6 +69,14 @@ pub(super) struct Column {
     pub nullable: bool,
 }
 
+impl Column {
+    /// Whether its values are numbers of labels: an `ENUM` or a `SET`.
+    pub fn has_labels(&self) -> bool {
+        let kind = self.type_text.split('(').next().unwrap_or_default();
+        kind.eq_ignore_ascii_case("enum") || kind.eq_ignore_ascii_case("set")
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {

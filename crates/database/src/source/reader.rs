@@ -166,8 +166,8 @@ impl Asking {
     /// Reads what there is from the cursor on, and counts it.
     fn read(&mut self, found: &mut usize) -> Result<(), DbError> {
         let Asking { scan, cursor, session, rows, outlet, .. } = self;
-        let (sql, parameters, mut skip) = scan.statement(cursor)?;
         session.once(|connection| {
+            let (sql, parameters, mut skip) = scan.statement(cursor, connection)?;
             connection.query(&sql, parameters.as_ref(), &scan.schema, *rows, &mut |batch| {
                 let passed = (skip as usize).min(batch.num_rows());
                 skip -= passed as u64;

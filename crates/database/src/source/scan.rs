@@ -11,7 +11,7 @@ use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 use tidemill_connect::{ConnectError, ReadRequest};
 
-use crate::driver::{DbError, Dialect, Target};
+use crate::driver::{Connection, DbError, Dialect, Target};
 use crate::sink::key_rows;
 
 /// A part of a table: from value to value of the column by which it is divided, in that column's units.
@@ -185,10 +185,10 @@ impl Scan {
     /// The statement that continues at a cursor, its parameters, and how many rows of its result to pass over.
     ///
     /// # Errors
-    /// Bounds that are not of the column's type.
-    pub fn statement(&self, cursor: &Cursor) -> Result<(String, Option<RecordBatch>, u64), DbError> {
+    /// Bounds that are not of the column's type; of the database, which may be asked how it orders the table.
+    pub fn statement(&self, cursor: &Cursor, connection: &mut dyn Connection) -> Result<(String, Option<RecordBatch>, u64), DbError> {
         let quote = |index: usize| self.dialect.quote_column(self.schema.field(index).name());
-        let ordered = |index: usize| self.dialect.ordered_by(quote(index), self.schema.field(index).data_type());
+        let mut ordered = |index: usize| connection.ordered_by(&self.table, self.schema.field(index), quote(index));
         let mut parameters: Vec<(String, ArrayRef)> = Vec::new();
         let mut add = |value: ArrayRef| {
             parameters.push((format!("p{}", parameters.len()), value));
@@ -206,7 +206,7 @@ impl Scan {
         match &self.order {
             Order::None => skip = cursor.rows,
             Order::Key(columns) => {
-                let names: Vec<String> = columns.iter().map(|i| ordered(*i)).collect();
+                let names: Vec<String> = columns.iter().map(|i| ordered(*i)).collect::<Result<_, _>>()?;
                 if let Some(after) = &cursor.after {
                     let mut values = Vec::with_capacity(names.len());
                     for value in after.columns() {
@@ -218,7 +218,7 @@ impl Scan {
                 order = format!(" ORDER BY {}", names.join(", "));
             }
             Order::Growing(column) => {
-                let name = ordered(*column);
+                let name = ordered(*column)?;
                 conditions.push(format!("{name} IS NOT NULL"));
                 if let Some(after) = &cursor.after {
                     let (value, cast) = self.dialect.position(after.column(0).clone())?;

@@ -8,7 +8,7 @@ use ::mysql::{Column, Conn, Error, Row, Value};
 use arrow::datatypes::DataType;
 use encoding_rs::Encoding;
 
-use super::super::dialect::{MysqlDialect, quoted};
+use super::super::dialect::{MysqlDialect, bytes_of_text, quoted};
 use super::super::error::{code, db_error};
 use super::super::table::text;
 use super::value::{Form, Meaning};
@@ -291,10 +291,7 @@ impl Wanted {
         let column = quoted(name);
         let order = match kind.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "date" | "datetime" | "timestamp" => Some(column),
-            // As bytes of UTF-8, whatever the collation is; of an ENUM or SET those of its labels, not their numbers.
-            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" | "set" => {
-                Some(format!("CAST(CONVERT({column} USING utf8mb4) AS BINARY)"))
-            }
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" | "set" => Some(bytes_of_text(&column)),
             "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Some(column),
             _ => None,
         };

@@ -34,3 +34,13 @@ fn unique_indexes_are_told_from_the_key() {
     table.unique.truncate(1);
     assert!(!table.has_other_unique(&["A", "b"]));
 }
+
+#[test]
+fn columns_of_labels_are_known() {
+    let labels = |text: &str| {
+        let (name, type_text) = ("c".to_string(), text.to_string());
+        Column { name, kind: Kind::of(text), type_text, collation: None, nullable: true }.has_labels()
+    };
+    assert!(labels("enum('time','bit')") && labels("SET('a')"));
+    assert!(!labels("varchar(20)") && !labels("text") && !labels("set_of_points"));
+}

@@ -366,6 +366,37 @@ fn tables_are_read_in_parts_and_looked_up() {
     assert_eq!(sink_lines(Path::new(&joined)), expect);
 }
 
+/// A scan that was resumed behind the label 'zulu' asked for what comes behind it as a text, which is nothing, and ended.
+#[test]
+fn a_scan_by_labels_goes_on() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("labels");
+    server.sql(
+        "CREATE TABLE test2.labelled (e ENUM('zulu', 'alpha', 'mike'), n INT, PRIMARY KEY (e, n)); \
+         INSERT INTO test2.labelled SELECT ELT(1 + seq % 3, 'zulu', 'alpha', 'mike'), seq FROM test2.seq_1_to_30000",
+    );
+    let (out, state) = (scratch.at("out"), scratch.at("state"));
+    let columns = "e STRING, n INT";
+    let job = format!(
+        "CREATE TABLE db ({columns}, PRIMARY KEY (e, n) NOT ENFORCED) {};\n\
+         CREATE TABLE o ({columns}) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv');\n\
+         INSERT INTO o SELECT * FROM db;",
+        server.with("labelled", ", 'scan.fetch-size' = '100'"),
+    );
+    let more = ["--state-dir", &state, "--parallelism", "1", "--set", "execution.runtime-mode=streaming", "--set", "block.size=100"];
+    let crash = ["--set", "debug.checkpoint-blocks=10", "--set", "debug.abort-after-checkpoints=1"];
+    for attempt in 0..3 {
+        let output = run(&scratch, &job, &[&more[..], &crash[..]].concat());
+        // A later one may come to the end before its checkpoint is there.
+        let code = output.status.code();
+        assert!(code == Some(137) || (code == Some(0) && attempt > 0), "{attempt}: {code:?} {}", text(&output));
+    }
+    runs(&scratch, &job, &more);
+    let mut expect: Vec<String> = (1..=30_000).map(|n| format!("{},{n}", ["zulu", "alpha", "mike"][n % 3])).collect();
+    expect.sort();
+    assert_eq!(sink_lines(Path::new(&out)), expect);
+}
+
 #[test]
 fn a_server_that_is_not_as_it_should_be() {
     let Some(mut server) = Server::start("mariadb-trouble") else { return };
