@@ -10,6 +10,8 @@ use ::mysql::{DriverError, Error};
 
 use crate::driver::{DbError, DbErrorKind};
 
+/// Name or password are wrong, or the account may not come in this way.
+pub(super) const ACCESS_DENIED: u16 = 1045;
 /// No such table.
 pub(super) const NO_SUCH_TABLE: u16 = 1146;
 /// Statement-based replication refuses writes at the isolation level READ COMMITTED.
@@ -173,7 +175,7 @@ pub(super) fn kind_of(code: u16) -> DbErrorKind {
 /// What to do about an error that is not plain.
 fn advice(code: u16) -> Option<&'static str> {
     Some(match code {
-        1044 | 1045 | 1698 => "see 'username' and 'password', and what the account may do",
+        1044 | ACCESS_DENIED | 1698 => "see 'username' and 'password', and what the account may do",
         1049 => "create the database, or correct it in 'url'",
         NO_SUCH_TABLE => "create the table, or set 'sink.create-table' = 'true'",
         1054 => "the table's columns are not those of the job (was it changed meanwhile?)",

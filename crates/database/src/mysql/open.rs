@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, DriverError, Error, Opts, OptsBuilder, SslOpts};
 
-use super::error::db_error;
+use super::error::{ACCESS_DENIED, code, db_error};
 use crate::driver::DbError;
 use crate::url::{Secret, SslMode, Url};
 
@@ -137,7 +137,14 @@ pub(super) fn open(settings: &Settings, timeout: Duration) -> Result<Opened, DbE
         // The client asks for the process's provider. Whoever came first has set the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    let failed = |e: Error| db_error("connecting", &e);
+    let failed = |e: Error| {
+        let mut failed = db_error("connecting", &e);
+        if !tls && code(&e) == Some(ACCESS_DENIED) {
+            // A server says no more than this to an account that may only come with TLS.
+            failed.message.push_str("; or the server wants TLS: 'ssl-mode' = require");
+        }
+        failed
+    };
     let mut conn = match Conn::new(settings.options(timeout, tls)) {
         Err(Error::DriverError(DriverError::TlsNotSupported)) if settings.ssl_mode == SslMode::Prefer => {
             Conn::new(settings.options(timeout, false)).map_err(failed)?

@@ -127,8 +127,10 @@ impl PostgresConnection {
         if self.transaction == Transaction::Open {
             self.transaction = Transaction::Failed;
         }
-        if found.kind == DbErrorKind::Fatal || error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
-            // The schema may have changed under us (a plan that was kept is then refused as a feature).
+        let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_BINARY_REPRESENTATION];
+        if found.kind == DbErrorKind::Fatal || error.code().is_some_and(|code| stale.contains(code)) {
+            // The schema may have changed under us: a plan that was kept is then refused as a feature, the form of a value as another
+            // than the column's.
             self.statements.clear();
             self.tables.clear();
         }

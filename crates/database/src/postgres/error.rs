@@ -24,8 +24,9 @@ pub(super) fn kind(code: &str, message: &str) -> DbErrorKind {
     match code {
         // A statement in a transaction that has failed already: the first error tells more.
         "25P02" | "40001" | "40P01" | "40002" | "55P03" | "55006" | "57014" | "72000" | "53200" => DbErrorKind::Retry,
-        // A prepared statement whose table has changed.
+        // A prepared statement whose table has changed; values in the form of a column that has another type by now.
         "0A000" if message.starts_with("cached plan") => DbErrorKind::Retry,
+        "22P03" => DbErrorKind::Retry,
         // Shut down, starting up, out of connections, cut off for idling; the outcome is unknown.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "53300" | "40003" => DbErrorKind::Connection,
         "21000" | "54000" | "P0001" | "P0004" => DbErrorKind::Data,
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn codes_are_sorted() {
         check(&["08006", "08001", "57P01", "57P03", "53300"], DbErrorKind::Connection);
-        check(&["40001", "40P01", "55P03", "57014", "25P02"], DbErrorKind::Retry);
+        check(&["40001", "40P01", "55P03", "57014", "25P02", "22P03"], DbErrorKind::Retry);
         check(&["23505", "23502", "22001", "22003", "22021", "22P05", "44000", "54000", "P0001"], DbErrorKind::Data);
         check(&["28P01", "3D000", "42P01", "42501", "25006", "53100", "42P10", "0A000", "XX000", ""], DbErrorKind::Fatal);
         assert_eq!(kind("0A000", "cached plan must not change result type"), DbErrorKind::Retry);

@@ -4,6 +4,7 @@
 //! - [`sqlite`]: in files, without a server
 //! - [`duckdb`]: the same, with a library that npm has
 //! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
+//! - [`altered`]: tables that are altered under a job, over servers
 //! - [`copied`]: how copies of tables that are followed are waited for
 //! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`,
@@ -11,6 +12,7 @@
 //!
 //! `DATABASE_KILLS` and `DATABASE_SERVER_KILLS` say how often jobs and servers are killed, `DATABASE_SEED` when.
 
+mod altered;
 mod binlog;
 mod copied;
 mod duckdb;
@@ -20,6 +22,7 @@ mod odbc;
 mod postgres;
 mod sqlite;
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -65,6 +68,22 @@ fn installed(package: &str, there: impl Fn() -> bool) -> bool {
 /// Says that tests did not run for want of a server.
 fn missing(what: &str, package: &str) {
     not_run(&format!("the tests over {what}: it is not installed (apt-get install {package}; `make test` does it for root)"));
+}
+
+/// Makes an authority and a certificate for `localhost` that it has signed (`good-ca.pem`, `server.pem`, `server.key`), and another
+/// authority, which has signed nothing (`other-ca.pem`).
+fn certificates(directory: &Path) -> Result<(), String> {
+    let openssl = |args: &str| {
+        let output = Command::new("openssl").current_dir(directory).args(args.split(' ')).output();
+        let output = output.map_err(|e| format!("openssl: {e}"))?;
+        if output.status.success() { Ok(()) } else { Err(format!("openssl {args}: {}", text(&output))) }
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    for name in ["good", "other"] {
+        openssl(&format!("req -x509 {key} -subj /CN={name}-authority -keyout {name}-ca.key -out {name}-ca.pem"))?;
+    }
+    let names = "-addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
+    openssl(&format!("req -x509 -CA good-ca.pem -CAkey good-ca.key {key} {names} -subj /CN=localhost -keyout server.key -out server.pem"))
 }
 
 /// Runs a job; what it says, and whether it succeeds, is the caller's to look at.

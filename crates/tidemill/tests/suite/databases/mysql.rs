@@ -3,6 +3,8 @@
 //!
 //! The server is Debian's `mariadb-server`; where it is missing the tests say that they did not run.
 
+mod trouble;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -101,11 +103,25 @@ impl Server {
         self.scratch.at("s")
     }
 
-    pub(super) fn client(&self, sql: &str) -> Output {
+    /// The server's own client with a script.
+    fn script(&self, sql: &str) -> Command {
         let mut command = Command::new(program(&["mariadb", "mysql"]).expect("installed"));
         command.args(["--no-defaults", "-uroot", "-N", "-B", "--default-character-set=utf8mb4"]).arg(format!("--socket={}", self.socket()));
         command.arg("-e").arg(sql);
-        command.stdin(Stdio::null()).output().expect("running the client")
+        command
+    }
+
+    pub(super) fn client(&self, sql: &str) -> Output {
+        self.script(sql).stdin(Stdio::null()).output().expect("running the client")
+    }
+
+    /// A session that runs beside the test, of a user who has the password of all and comes by the network, or of root.
+    fn beside(&self, user: Option<&str>, sql: &str) -> Background {
+        let mut command = self.script(sql);
+        if let Some(user) = user {
+            command.args(["--protocol=tcp", "--host=127.0.0.1", "-pgeheim"]).arg(format!("--port={}", self.port)).arg(format!("-u{user}"));
+        }
+        Background::start(&mut command)
     }
 
     /// What the server's own client says, tabs between columns.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use server::{PASSWORD, Server};
 
+use crate::databases::altered::Altered;
 use crate::databases::examples::Database;
 use crate::failures::expect;
 use crate::harness::{Scratch, finish, fold, sink_lines, text, tidemill, wait_for};
@@ -51,6 +52,8 @@ fn jobs_over_postgres() {
     refused_rows(&server);
     values_that_do_not_fit_here(&server);
     locks(&server);
+    tables_are_altered(&server);
+    a_full_disk_is_said(&server);
     connections_are_encrypted(&server);
     what_is_wrong_is_said(&server);
     // The last, since it ends the server.
@@ -349,6 +352,26 @@ fn locks(server: &Server) {
     succeeds(&run(&scratch, &sql("", "application-name=deadlock"), &[]));
     assert_eq!(server.rows("SELECT v FROM locked"), ["5", "5"]);
     drop(other);
+}
+
+fn tables_are_altered(server: &Server) {
+    let number = |sql: &str| server.rows(sql)[0].parse::<i64>().expect(sql);
+    let options = server.options("altered");
+    Altered { options: &options, run: &|sql| drop(server.rows(sql)), number: &number, change_type: ["ALTER COLUMN", "TYPE"] }.check();
+}
+
+/// Played by a trigger, since disks of tests are not full: the server's own code for it. It is no row's fault.
+fn a_full_disk_is_said(server: &Server) {
+    let scratch = Scratch::new("postgres-full");
+    server.rows(
+        "CREATE TABLE full_up (id bigint); \
+         CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$; \
+         CREATE TRIGGER full_up BEFORE INSERT ON full_up FOR EACH ROW EXECUTE FUNCTION full_up()",
+    );
+    let options = server.options("full_up");
+    let sql = format!("CREATE TABLE t (id BIGINT) WITH ({options}, 'sink.on-error' = 'skip');\nINSERT INTO t VALUES (1);\n");
+    expect(&run(&scratch, &sql, &[]), 1, &["53100", "could not extend file", "the server's disk is full"]);
 }
 
 fn connections_are_encrypted(server: &Server) {

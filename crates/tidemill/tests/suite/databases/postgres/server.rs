@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::databases::{installed, is_root, missing};
+use crate::databases::{certificates, installed, is_root, missing};
 use crate::harness::{Background, Scratch, free_port, text, wait_for};
 use crate::not_run::not_run;
 
@@ -73,7 +73,7 @@ impl Server {
         let scratch = Scratch::new(name);
         let port = free_port();
         let mut server = Server { programs, scratch, port, encrypts: false };
-        match server.certificates() {
+        match certificates(server.scratch.path()) {
             Ok(()) => server.encrypts = true,
             Err(why) => not_run(&format!("TLS to PostgreSQL (no certificate could be made): {why}")),
         }
@@ -92,23 +92,6 @@ impl Server {
             let done = Command::new("chown").args(["-R", "postgres"]).arg(self.scratch.path()).status();
             assert!(done.is_ok_and(|s| s.success()), "chown to the user postgres, which the package makes");
         }
-    }
-
-    /// An authority, and a certificate for `localhost` that it has signed.
-    fn certificates(&self) -> Result<(), String> {
-        let openssl = |args: &str| {
-            let output = Command::new("openssl").current_dir(self.scratch.path()).args(args.split(' ')).output();
-            let output = output.map_err(|e| format!("openssl: {e}"))?;
-            if output.status.success() { Ok(()) } else { Err(format!("openssl {args}: {}", text(&output))) }
-        };
-        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
-        for name in ["good", "other"] {
-            openssl(&format!("req -x509 {key} -subj /CN={name}-authority -keyout {name}-ca.key -out {name}-ca.pem"))?;
-        }
-        let names = "-addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
-        openssl(&format!(
-            "req -x509 -CA good-ca.pem -CAkey good-ca.key {key} {names} -subj /CN=localhost -keyout server.key -out server.pem"
-        ))
     }
 
     /// The file with the certificate of the server's authority; of one that has signed nothing.
