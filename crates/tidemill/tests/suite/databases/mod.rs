@@ -5,6 +5,7 @@
 //! - [`duckdb`]: the same, with a library that npm has
 //! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
 //! - [`altered`]: tables that are altered under a job, over servers
+//! - [`types`]: values of every type, there and back, over servers
 //! - [`copied`]: how copies of tables that are followed are waited for
 //! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
 //!   `mariadb-server`; where they are missing the tests say that they did not run. With `DATABASE_INSTALL=1`,
@@ -21,6 +22,7 @@ mod mysql;
 mod odbc;
 mod postgres;
 mod sqlite;
+mod types;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

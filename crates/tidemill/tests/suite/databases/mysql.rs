@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::crash::Random;
 use crate::databases::examples::Database;
-use crate::databases::{csv, installed, is_root, missing, run, runs, wanted};
+use crate::databases::{csv, installed, is_root, missing, run, runs, types, wanted};
 use crate::harness::{Background, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
 /// A program of the server, which may lie where only root looks.
@@ -188,42 +188,13 @@ fn the_examples_run() {
     .check();
 }
 
-/// Columns of every type, and rows with their smallest, largest and oddest values.
-const TYPES: &str = "id INT, b BOOLEAN, i1 TINYINT, i2 SMALLINT, i4 INT, i8 BIGINT, f4 FLOAT, f8 DOUBLE, d DECIMAL(38, 10), s STRING, \
-                     da DATE, t TIME(3), ts3 TIMESTAMP(3), ts6 TIMESTAMP(6), ltz TIMESTAMP_LTZ(3)";
-const ENDS: &str = "\
-1,true,-128,-32768,-2147483648,-9223372036854775808,-3.4028235E38,-1.7976931348623157E308,-9999999999999999999999999999.9999999999,\
-\"\",0001-01-01,00:00:00,0001-01-01 00:00:00,0001-01-01 00:00:00.000001,0001-01-01 00:00:00Z
-2,false,127,32767,2147483647,9223372036854775807,3.4028235E38,1.7976931348623157E308,9999999999999999999999999999.9999999999,\
-\\N,9999-12-31,23:59:59.999,9999-12-31 23:59:59.999,9999-12-31 23:59:59.999999,9999-12-31 23:59:59.999Z
-3,true,0,0,0,0,1.1,5.0E-324,0.0000000001,\
-äöü 😀 '\\t' ; --,1970-01-01,12:34:56.7,2024-02-29 12:00:00.5,1969-12-31 23:59:59.999999,2024-02-29 12:00:00.5Z
-4,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL
-";
-
 #[test]
 fn every_type_comes_back() {
     let Some(server) = shared() else { return };
-    let scratch = Scratch::new("types");
-    // Enough rows that they are loaded.
-    let source = csv(&scratch, TYPES, &ENDS.repeat(60));
-    let (first, second) = (scratch.at("direct"), scratch.at("back"));
-    let out = |name: &str, path: &str| {
-        format!(
-            "CREATE TABLE {name} ({TYPES}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
-             'csv.null-literal' = 'NULL');\n"
-        )
-    };
-    // What the file says by way of the database is what it says by itself.
-    runs(&scratch, &format!("{source}{}INSERT INTO o SELECT * FROM source;", out("o", &first)), &[]);
     for infile in ["true", "false"] {
         let with = server.with(&format!("types_{infile}"), ", 'sink.create-table' = 'true'");
-        let with = with.replace("test2'", &format!("test2?local-infile={infile}'"));
-        let database = format!("CREATE TABLE db ({TYPES}) {with};\n");
-        runs(&scratch, &format!("{source}{database}INSERT INTO db SELECT * FROM source;"), &["--parallelism", "1"]);
-        let back = format!("{second}-{infile}");
-        runs(&scratch, &format!("{database}{}INSERT INTO o SELECT * FROM db;", out("o", &back)), &["--parallelism", "1"]);
-        assert_eq!(sink_lines(Path::new(&back)), sink_lines(Path::new(&first)), "local infile: {infile}");
+        // Enough rows that they are loaded.
+        types::check(&Scratch::new("types"), &with.replace("test2'", &format!("test2?local-infile={infile}'")), 60);
     }
 }
 

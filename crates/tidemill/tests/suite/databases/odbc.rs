@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::examples::Database;
 use super::postgres::server as postgres;
-use super::{csv, installed, missing, mysql, run, runs, wanted};
+use super::{csv, installed, missing, mysql, run, runs, types, wanted};
 use crate::crash::Random;
-use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill};
+use crate::harness::{Background, Scratch, finish, text, tidemill};
 
 const LIBRARY_VARIABLE: &str = "TIDEMILL_ODBC_LIBRARY";
 
@@ -122,40 +122,9 @@ fn the_examples_run(store: &Store<'_>) {
     .check();
 }
 
-/// Columns of every type, and rows with their smallest, largest and oddest values.
-const TYPES: &str = "id INT, b BOOLEAN, i1 TINYINT, i2 SMALLINT, i4 INT, i8 BIGINT, f4 FLOAT, f8 DOUBLE, d DECIMAL(38, 10), s STRING, \
-                     y BYTES, da DATE, t TIME(3), ts3 TIMESTAMP(3), ts6 TIMESTAMP(6), ltz TIMESTAMP_LTZ(3)";
-const ENDS: &str = "\
-1,true,-128,-32768,-2147483648,-9223372036854775808,-3.4028235E38,-1.7976931348623157E308,-9999999999999999999999999999.9999999999,\
-\"\",AA==,0001-01-01,00:00:00,0001-01-01 00:00:00,0001-01-01 00:00:00.000001,0001-01-01 00:00:00Z
-2,false,127,32767,2147483647,9223372036854775807,3.4028235E38,1.7976931348623157E308,9999999999999999999999999999.9999999999,\
-\\N,AP8QJw==,9999-12-31,23:59:59.999,9999-12-31 23:59:59.999,9999-12-31 23:59:59.999999,9999-12-31 23:59:59.999Z
-3,true,0,0,0,0,1.1,5.0E-324,0.0000000001,\
-äöü 😀 '\\t' ; --,YWJj,1970-01-01,12:34:56.7,2024-02-29 12:00:00.5,1969-12-31 23:59:59.999999,2024-02-29 12:00:00.5Z
-4,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL
-";
-
-/// Lines of a file by way of the database are what they are by themselves.
-#[track_caller]
-fn check_round_trip(store: &Store<'_>, scratch: &Scratch, table: &str, columns: &str, lines: &str) {
-    let source = csv(scratch, columns, lines);
-    let (first, second) = (scratch.at("direct"), scratch.at("back"));
-    let out = |path: &str| {
-        format!(
-            "CREATE TABLE o ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
-             'csv.null-literal' = 'NULL');\n"
-        )
-    };
-    runs(scratch, &format!("{source}{}INSERT INTO o SELECT * FROM source;", out(&first)), &[]);
-    let database = format!("CREATE TABLE db ({columns}) {};\n", store.with(table, ", 'sink.create-table' = 'true'"));
-    runs(scratch, &format!("{source}{database}INSERT INTO db SELECT * FROM source;"), &["--parallelism", "1"]);
-    runs(scratch, &format!("{database}{}INSERT INTO o SELECT * FROM db;", out(&second)), &["--parallelism", "1"]);
-    assert_eq!(sink_lines(Path::new(&second)), sink_lines(Path::new(&first)));
-}
-
 fn every_type_comes_back(store: &Store<'_>) {
     // More rows than a block of results has.
-    check_round_trip(store, &Scratch::new("odbc-types"), "types", TYPES, &ENDS.repeat(1500));
+    types::check(&Scratch::new("odbc-types"), &store.with("types", ", 'sink.create-table' = 'true'"), 1500);
 }
 
 fn long_texts_come_back(store: &Store<'_>) {
@@ -164,7 +133,8 @@ fn long_texts_come_back(store: &Store<'_>) {
         let _ = writeln!(lines, "{id},{},x{id}", "ä😀".repeat(id * 70));
     }
     let _ = writeln!(lines, "60,{},", "y".repeat(300_000));
-    check_round_trip(store, &Scratch::new("odbc-long"), "long_texts", "id INT, s STRING, t STRING", &lines);
+    let with = store.with("long_texts", ", 'sink.create-table' = 'true'");
+    types::check_lines(&Scratch::new("odbc-long"), "id INT, s STRING, t STRING", &lines, &with);
 }
 
 /// Sums by key that come, change, and go again.

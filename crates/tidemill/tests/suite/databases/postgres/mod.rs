@@ -16,6 +16,7 @@ use server::{PASSWORD, Server};
 
 use crate::databases::altered::Altered;
 use crate::databases::examples::Database;
+use crate::databases::types;
 use crate::failures::expect;
 use crate::harness::{Scratch, finish, fold, sink_lines, text, tidemill, wait_for};
 
@@ -47,6 +48,7 @@ fn jobs_over_postgres() {
     rows_of_a_key_are_updated_and_deleted(&server);
     every_type_goes_both_ways(&server);
     tables_are_created_with_every_type(&server);
+    made_up_values_come_back(&server);
     tables_are_read_in_parts(&server);
     tables_are_looked_up(&server);
     refused_rows(&server);
@@ -204,6 +206,11 @@ fn tables_are_created_with_every_type(server: &Server) {
         \"2024-02-29 01:02:03.004\",\"2024-02-29 01:02:03.000005\",\"2023-11-14 22:13:20.123+00\",\"{1,2}\",\
         \"{\"\"x\"\": 1, \"\"y\"\": \"\"in\"\"}\",\"{\"\"k\"\": 5}\")";
     assert_eq!(server.rows("SELECT whole FROM made whole"), [expected]);
+}
+
+fn made_up_values_come_back(server: &Server) {
+    let with = format!("WITH ({}, 'sink.create-table' = 'true')", server.options("types_made_up"));
+    types::check(&Scratch::new("postgres-made-up"), &with, 60);
 }
 
 fn tables_are_read_in_parts(server: &Server) {
