@@ -21,6 +21,13 @@ const ENDS: &str = "\
 äöü 😀 '\\t' ; --,YWJj,1970-01-01,12:34:56.7,2024-02-29 12:00:00.5,1969-12-31 23:59:59.999999,2024-02-29 12:00:00.5Z
 4,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL
 ";
+/// Columns that have parts, and rows with what those may be; keys of maps are in the order that JSONB keeps.
+const NESTED_COLUMNS: &str = "id INT, a ARRAY<INT>, t ARRAY<STRING>, d ARRAY<DECIMAL(10, 2)>, \
+                              r ROW<x INT, y STRING, z DECIMAL(38, 10)>, m MAP<STRING, BIGINT>";
+const NESTED: &str = r#"{"id":1,"a":[1,null,-2147483648],"t":["a,b","\"q\" \\ 😀",null,""],"d":[1.50,-99999999.99],"r":{"x":1,"y":"in","z":1234567890123456789012345678.0123456789},"m":{"a":9223372036854775807,"bb":-1}}
+{"id":2,"a":[],"t":[],"d":[],"r":{"x":null,"y":null,"z":null},"m":{}}
+{"id":3,"a":null,"t":null,"d":null,"r":null,"m":null}
+"#;
 /// Rows made up.
 const MADE_UP: u64 = 2_000;
 /// What texts are made of: what files, statements and drivers take for something, and characters of one to four bytes.
@@ -42,13 +49,24 @@ pub fn check(scratch: &Scratch, with: &str, times: usize) {
 /// Lines of a file by way of a table are what they are by themselves.
 #[track_caller]
 pub fn check_lines(scratch: &Scratch, columns: &str, lines: &str, with: &str) {
-    let source = csv(scratch, columns, lines);
+    by_way_of(scratch, columns, &csv(scratch, columns, lines), "'csv', 'csv.null-literal' = 'NULL'", with);
+}
+
+/// Lists, rows and maps by way of a table.
+#[track_caller]
+pub fn check_nested(scratch: &Scratch, with: &str) {
+    let path = scratch.write("in.json", NESTED);
+    let source =
+        format!("CREATE TABLE source ({NESTED_COLUMNS}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json');\n");
+    by_way_of(scratch, NESTED_COLUMNS, &source, "'json'", with);
+}
+
+/// What a table `source` holds is by way of another what it is by itself, in files of this format.
+#[track_caller]
+fn by_way_of(scratch: &Scratch, columns: &str, source: &str, file_format: &str, with: &str) {
     let (first, second) = (scratch.at("direct"), scratch.at("back"));
     let out = |path: &str| {
-        format!(
-            "CREATE TABLE o ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv', \
-             'csv.null-literal' = 'NULL');\n"
-        )
+        format!("CREATE TABLE o ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = {file_format});\n")
     };
     runs(scratch, &format!("{source}{}INSERT INTO o SELECT * FROM source;", out(&first)), &[]);
     let database = format!("CREATE TABLE db ({columns}) {with};\n");

@@ -211,6 +211,7 @@ fn tables_are_created_with_every_type(server: &Server) {
 fn made_up_values_come_back(server: &Server) {
     let with = format!("WITH ({}, 'sink.create-table' = 'true')", server.options("types_made_up"));
     types::check(&Scratch::new("postgres-made-up"), &with, 60);
+    types::check_nested(&Scratch::new("postgres-nested"), &with.replace("types_made_up", "types_nested"));
 }
 
 fn tables_are_read_in_parts(server: &Server) {
