@@ -147,6 +147,22 @@ pub(crate) fn up_to_the_next(lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayR
     Ok((lower, "<=", moment(last, TimeUnit::Microsecond)?))
 }
 
+/// The condition of [`Dialect::behind`] where `(a, b) > (1, 2)` is not known: a > 1 OR (a = 1 AND (b > 2)). What all rows behind have in
+/// common stands in front, so that an index over the columns is begun in its middle.
+pub(crate) fn behind_one_by_one(columns: &[String], values: &[String]) -> String {
+    let mut condition = String::new();
+    for (column, value) in columns.iter().zip(values).rev() {
+        condition = match condition.is_empty() {
+            true => format!("{column} > {value}"),
+            false => format!("{column} > {value} OR ({column} = {value} AND ({condition}))"),
+        };
+    }
+    match (columns, values) {
+        ([first, _, ..], [value, ..]) => format!("{first} >= {value} AND ({condition})"),
+        _ => condition,
+    }
+}
+
 /// A table that is written to or looked up.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -392,5 +408,17 @@ mod tests {
         check(Microsecond, i64::MAX, "<=", (i64::MAX, Microsecond));
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7]));
         assert_eq!(up_to_the_next(numbers.clone(), numbers.clone()).unwrap(), (numbers.clone(), "<=", numbers));
+    }
+
+    #[test]
+    fn rows_come_behind_others() {
+        #[track_caller]
+        fn check(columns: &[&str], values: &[&str], expect: &str) {
+            let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
+            assert_eq!(behind_one_by_one(&owned(columns), &owned(values)), expect);
+        }
+        check(&["a"], &["@P1"], "a > @P1");
+        check(&["a", "b"], &["1", "2"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2)))");
+        check(&["a", "b", "c"], &["1", "2", "3"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2 OR (b = 2 AND (c > 3)))))");
     }
 }

@@ -10,13 +10,16 @@
 //! - [`driver`]: what a store must be able to do; [`types`]: columns of tables and of statements
 //! - [`session`]: a connection that is made again, transactions that are tried again
 //! - [`sink`], [`source`], [`lookup`]: the three sides of a table; `cdc` (a feature): its changes
-//! - [`sqlite`], [`postgres`], [`mysql`], [`duckdb`], [`odbc`], `sqlserver` and `oracle` (features): the stores
+//! - [`sqlite`], [`postgres`], [`mysql`], [`duckdb`], [`odbc`], `sqlserver` and `oracle` (features): the stores;
+//!   `filled` is what the last two have in common
 
 #[cfg(feature = "cdc")]
 mod cdc;
 mod connector;
 pub mod driver;
 mod duckdb;
+#[cfg(any(feature = "sqlserver", feature = "oracle"))]
+mod filled;
 mod lookup;
 mod mysql;
 mod odbc;

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, shown: &str, user: Option<&str>, password: Option<&str>) {
+    pub(super) fn check(text: &str, shown: &str, user: Option<&str>, password: Option<&str>) {
         let url = Url::parse(text).unwrap();
         assert_eq!(url.to_string(), shown);
         assert_eq!((url.user.as_deref(), url.password.as_ref().map(Secret::reveal)), (user, password));

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use tidemill_format::types::{plain_type, type_name};
 
 use super::system::System;
-use crate::driver::{DbError, Dialect};
+use crate::driver::{DbError, Dialect, behind_one_by_one};
 
 /// The length of a column of text or bytes in a key.
 const KEY_LENGTH: usize = 255;
@@ -74,20 +74,7 @@ impl Dialect for OdbcDialect {
     }
 
     fn behind(&self, columns: &[String], values: &[String]) -> String {
-        // (a, b) > (1, 2), which not all know: a > 1 OR (a = 1 AND (b > 2)). What all rows behind have in common stands
-        // in front, so that an index over the columns is begun in its middle.
-        let mut condition = String::new();
-        for (column, value) in columns.iter().zip(values).rev() {
-            condition = match condition.is_empty() {
-                true => format!("{column} > {value}"),
-                false => format!("{column} > {value} OR ({column} = {value} AND ({condition}))"),
-            };
-        }
-        match (columns, values) {
-            ([_], _) => condition,
-            ([first, ..], [value, ..]) => format!("{first} >= {value} AND ({condition})"),
-            _ => condition,
-        }
+        behind_one_by_one(columns, values)
     }
 
     fn limit_lock_waits(&self, limit: Duration) -> Option<String> {

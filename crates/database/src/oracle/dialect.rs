@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Date32Type, Field, Int64Type};
 use tidemill_block::value::fraction_digits;
 use tidemill_format::types::{plain_type, type_name};
 
-use crate::driver::{DbError, Dialect, up_to_the_next};
+use crate::driver::{DbError, Dialect, behind_one_by_one, up_to_the_next};
 
 /// The length of a column of text or bytes in a key, characters or bytes.
 const KEY_LENGTH: usize = 255;
@@ -109,20 +109,7 @@ impl Dialect for OracleDialect {
     }
 
     fn behind(&self, columns: &[String], values: &[String]) -> String {
-        // (a, b) > (1, 2), which is not known there: a > 1 OR (a = 1 AND (b > 2)). What all rows behind have in
-        // common stands in front, so that an index over the columns is begun in its middle.
-        let mut condition = String::new();
-        for (column, value) in columns.iter().zip(values).rev() {
-            condition = match condition.is_empty() {
-                true => format!("{column} > {value}"),
-                false => format!("{column} > {value} OR ({column} = {value} AND ({condition}))"),
-            };
-        }
-        match (columns, values) {
-            ([_], _) => condition,
-            ([first, ..], [value, ..]) => format!("{first} >= {value} AND ({condition})"),
-            _ => condition,
-        }
+        behind_one_by_one(columns, values)
     }
 
     fn range(&self, lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
@@ -224,17 +211,6 @@ mod tests {
              NOT NULL, \"EPOCH\" NUMBER(19) NOT NULL, PRIMARY KEY (\"SINK\", \"SHARD\"))'; EXCEPTION WHEN OTHERS THEN IF SQLCODE <> -955 \
              THEN RAISE; END IF; END;"
         );
-    }
-
-    #[test]
-    fn rows_behind_others() {
-        #[track_caller]
-        fn check(columns: &[&str], values: &[&str], expect: &str) {
-            let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-            assert_eq!(dialect(false).behind(&owned(columns), &owned(values)), expect);
-        }
-        check(&["a"], &[":1"], "a > :1");
-        check(&["a", "b"], &[":1", ":2"], "a >= :1 AND (a > :1 OR (a = :1 AND (b > :2)))");
     }
 
     #[test]

@@ -5,12 +5,8 @@
 //! or `BLOB` comes as NULL, which is how the driver fetches them.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Decimal128Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder,
-    Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, make_array,
-};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use oracledb::{Error, Metadata, OracleNumber, OracleTimestamp, Row};
 use tidemill_block::value::{days_from_civil, parse_time_ms, units_per_second};
@@ -18,10 +14,8 @@ use tidemill_format::types::type_name;
 
 use super::error::{db_error, shortened};
 use crate::driver::DbError;
-use crate::mysql::nested::from_json;
+use crate::filled::{BATCH_BYTES_MAX, Values};
 
-/// Bytes of values after which a batch is handed on, however few rows it has.
-const BATCH_BYTES_MAX: usize = 64 << 20;
 const SECONDS_OF_DAY: i64 = 86_400;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// The longest text that is a time of day, `HH:mm:ss.SSS`: digits beyond would be cut off.
@@ -131,22 +125,6 @@ struct Builder {
     values: Values,
 }
 
-enum Values {
-    Bool(BooleanBuilder),
-    I8(Int8Builder),
-    I16(Int16Builder),
-    /// Dates and times of day, too.
-    I32(Int32Builder),
-    /// Timestamps, too.
-    I64(Int64Builder),
-    F32(Float32Builder),
-    F64(Float64Builder),
-    Decimal(Decimal128Builder),
-    /// Lists, rows and maps, too, which are JSON there.
-    Text(StringBuilder),
-    Bytes(BinaryBuilder),
-}
-
 impl Columns {
     /// For rows of `schema`.
     ///
@@ -213,139 +191,91 @@ impl Columns {
 
 impl Builder {
     fn new(field: &Field) -> Result<Self, DbError> {
-        let values = match field.data_type() {
-            DataType::Boolean => Values::Bool(BooleanBuilder::new()),
-            DataType::Int8 => Values::I8(Int8Builder::new()),
-            DataType::Int16 => Values::I16(Int16Builder::new()),
-            DataType::Int32 | DataType::Date32 | DataType::Time32(TimeUnit::Millisecond) => Values::I32(Int32Builder::new()),
-            DataType::Int64 | DataType::Timestamp(..) => Values::I64(Int64Builder::new()),
-            DataType::Float32 => Values::F32(Float32Builder::new()),
-            DataType::Float64 => Values::F64(Float64Builder::new()),
-            DataType::Decimal128(..) => Values::Decimal(Decimal128Builder::new().with_data_type(field.data_type().clone())),
-            DataType::Utf8 | DataType::List(_) | DataType::Struct(_) | DataType::Map(..) => Values::Text(StringBuilder::new()),
-            DataType::Binary => Values::Bytes(BinaryBuilder::new()),
-            other => {
-                let kind = type_name(other);
-                return Err(DbError::fatal(format!("column '{}': {kind} cannot be read from Oracle", field.name())));
-            }
-        };
+        let values = Values::new(field, "Oracle")?;
         Ok(Builder { name: field.name().clone(), data_type: field.data_type().clone(), values })
     }
 
     /// Appends a value; how many bytes it takes, about.
     fn push(&mut self, value: Value<'_>) -> Result<usize, DbError> {
-        self.values.push(value, &self.data_type).map_err(|why| {
+        if matches!(value, Value::Null) {
+            self.values.push_null();
+            return Ok(1);
+        }
+        push(&mut self.values, value, &self.data_type).map_err(|why| {
             let (name, shown) = (&self.name, shortened(&shown(value)));
             DbError::data(format!("column '{name}': the value {shown} cannot be {}: {why}", type_name(&self.data_type)))
         })
     }
 
     fn finish(&mut self) -> Result<ArrayRef, DbError> {
-        let array: ArrayRef = match &mut self.values {
-            Values::Bool(values) => Arc::new(values.finish()),
-            Values::I8(values) => Arc::new(values.finish()),
-            Values::I16(values) => Arc::new(values.finish()),
-            Values::I32(values) => Arc::new(values.finish()),
-            Values::I64(values) => Arc::new(values.finish()),
-            Values::F32(values) => Arc::new(values.finish()),
-            Values::F64(values) => Arc::new(values.finish()),
-            Values::Decimal(values) => Arc::new(values.finish()),
-            Values::Text(values) => {
-                let texts = values.finish();
-                match &self.data_type {
-                    DataType::Utf8 => Arc::new(texts),
-                    nested => return from_json(&self.name, &texts, nested),
-                }
-            }
-            Values::Bytes(values) => Arc::new(values.finish()),
-        };
-        if array.data_type() == &self.data_type {
-            return Ok(array);
-        }
-        // Numbers that are dates or times.
-        Ok(make_array(array.to_data().into_builder().data_type(self.data_type.clone()).build()?))
+        self.values.finish(&self.name, &self.data_type)
     }
 }
 
-impl Values {
-    /// Appends a value; how many bytes it takes.
-    fn push(&mut self, value: Value<'_>, to: &DataType) -> Result<usize, &'static str> {
-        let null = matches!(value, Value::Null);
-        Ok(match self {
-            Values::Bool(values) => {
-                values.append_option(if null { None } else { Some(boolean(value)?) });
-                1
+/// Appends a value that is not NULL; how many bytes it takes.
+fn push(filled: &mut Values, value: Value<'_>, to: &DataType) -> Result<usize, &'static str> {
+    Ok(match filled {
+        Values::Bool(values) => {
+            values.append_value(boolean(value)?);
+            1
+        }
+        Values::I8(values) => {
+            values.append_value(i8::try_from(integer(value)?).map_err(|_| RANGE)?);
+            1
+        }
+        Values::I16(values) => {
+            values.append_value(i16::try_from(integer(value)?).map_err(|_| RANGE)?);
+            2
+        }
+        Values::I32(values) => {
+            values.append_value(match to {
+                DataType::Date32 => date(value)?,
+                DataType::Time32(_) => time_of_day(value)?,
+                _ => i32::try_from(integer(value)?).map_err(|_| RANGE)?,
+            });
+            4
+        }
+        Values::I64(values) => {
+            values.append_value(match to {
+                DataType::Timestamp(unit, zone) => timestamp(value, *unit, zone.is_some())?,
+                _ => i64::try_from(integer(value)?).map_err(|_| RANGE)?,
+            });
+            8
+        }
+        Values::F32(values) => {
+            values.append_value(float(value)?);
+            4
+        }
+        Values::F64(values) => {
+            values.append_value(double(value)?);
+            8
+        }
+        Values::Decimal(values) => {
+            let DataType::Decimal128(precision, scale) = to else { return Err("it is no number") };
+            values.append_value(decimal(value, *precision, *scale)?);
+            16
+        }
+        Values::Text(values) => match value {
+            Value::Text(text) => {
+                values.append_value(text);
+                text.len()
             }
-            Values::I8(values) => {
-                values.append_option(if null { None } else { Some(i8::try_from(integer(value)?).map_err(|_| RANGE)?) });
-                1
+            _ if *to != DataType::Utf8 => return Err("it is no text, which would hold JSON"),
+            Value::Bytes(_) => return Err("it is bytes; declare BYTES"),
+            other => {
+                let text = shown(other);
+                values.append_value(&text);
+                text.len()
             }
-            Values::I16(values) => {
-                values.append_option(if null { None } else { Some(i16::try_from(integer(value)?).map_err(|_| RANGE)?) });
-                2
+        },
+        Values::Bytes(values) => match value {
+            Value::Bytes(bytes) => {
+                values.append_value(bytes);
+                bytes.len()
             }
-            Values::I32(values) => {
-                let found = match to {
-                    _ if null => None,
-                    DataType::Date32 => Some(date(value)?),
-                    DataType::Time32(_) => Some(time_of_day(value)?),
-                    _ => Some(i32::try_from(integer(value)?).map_err(|_| RANGE)?),
-                };
-                values.append_option(found);
-                4
-            }
-            Values::I64(values) => {
-                let found = match to {
-                    _ if null => None,
-                    DataType::Timestamp(unit, zone) => Some(timestamp(value, *unit, zone.is_some())?),
-                    _ => Some(i64::try_from(integer(value)?).map_err(|_| RANGE)?),
-                };
-                values.append_option(found);
-                8
-            }
-            Values::F32(values) => {
-                values.append_option(if null { None } else { Some(float(value)?) });
-                4
-            }
-            Values::F64(values) => {
-                values.append_option(if null { None } else { Some(double(value)?) });
-                8
-            }
-            Values::Decimal(values) => {
-                let DataType::Decimal128(precision, scale) = to else { return Err("it is no number") };
-                values.append_option(if null { None } else { Some(decimal(value, *precision, *scale)?) });
-                16
-            }
-            Values::Text(values) => match value {
-                Value::Null => {
-                    values.append_null();
-                    1
-                }
-                Value::Text(text) => {
-                    values.append_value(text);
-                    text.len()
-                }
-                _ if *to != DataType::Utf8 => return Err("it is no text, which would hold JSON"),
-                Value::Bytes(_) => return Err("it is bytes; declare BYTES"),
-                other => {
-                    let text = shown(other);
-                    values.append_value(&text);
-                    text.len()
-                }
-            },
-            Values::Bytes(values) => match value {
-                Value::Null => {
-                    values.append_null();
-                    1
-                }
-                Value::Bytes(bytes) => {
-                    values.append_value(bytes);
-                    bytes.len()
-                }
-                _ => return Err("it is no bytes"),
-            },
-        })
-    }
+            _ => return Err("it is no bytes"),
+        },
+    })
 }
 
 fn boolean(value: Value<'_>) -> Result<bool, &'static str> {

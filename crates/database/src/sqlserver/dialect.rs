@@ -10,7 +10,7 @@ use tidemill_block::value::write_timestamp;
 use tidemill_format::types::{plain_type, type_name};
 
 use super::encode::DAYS_TO_1970;
-use crate::driver::{DbError, Dialect, up_to_the_next};
+use crate::driver::{DbError, Dialect, behind_one_by_one, up_to_the_next};
 
 /// The dialect of SQL Server.
 pub(super) struct SqlServerDialect;
@@ -76,20 +76,7 @@ impl Dialect for SqlServerDialect {
     }
 
     fn behind(&self, columns: &[String], values: &[String]) -> String {
-        // (a, b) > (1, 2), which is not known there: a > 1 OR (a = 1 AND (b > 2)). What all rows behind have in
-        // common stands in front, so that an index over the columns is begun in its middle.
-        let mut condition = String::new();
-        for (column, value) in columns.iter().zip(values).rev() {
-            condition = match condition.is_empty() {
-                true => format!("{column} > {value}"),
-                false => format!("{column} > {value} OR ({column} = {value} AND ({condition}))"),
-            };
-        }
-        match (columns, values) {
-            ([_], _) => condition,
-            ([first, ..], [value, ..]) => format!("{first} >= {value} AND ({condition})"),
-            _ => condition,
-        }
+        behind_one_by_one(columns, values)
     }
 
     fn position(&self, value: ArrayRef) -> Result<(ArrayRef, Option<&'static str>), DbError> {
@@ -240,17 +227,5 @@ mod tests {
         let (first, _, _) = SqlServerDialect.range(ms(FIRST_MOMENT / 1000), ms(0)).unwrap();
         assert_eq!(first.as_ref(), micros(FIRST_MOMENT).as_ref());
         assert_eq!(SqlServerDialect.range(micros(3), micros(6)).unwrap(), (micros(3), "<", micros(7)));
-    }
-
-    #[test]
-    fn rows_behind_others() {
-        #[track_caller]
-        fn check(columns: &[&str], values: &[&str], expect: &str) {
-            let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-            assert_eq!(SqlServerDialect.behind(&owned(columns), &owned(values)), expect);
-        }
-        check(&["a"], &["@P1"], "a > @P1");
-        check(&["a", "b"], &["1", "2"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2)))");
-        check(&["a", "b", "c"], &["1", "2", "3"], "a >= 1 AND (a > 1 OR (a = 1 AND (b > 2 OR (b = 2 AND (c > 3)))))");
     }
 }

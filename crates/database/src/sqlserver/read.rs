@@ -6,12 +6,8 @@
 //! say how long the column is, and a key that was looked up without them would not be the one that was found.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, BinaryBuilder, BooleanBuilder, Decimal128Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder,
-    Int32Builder, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder, make_array,
-};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use tiberius::time::{DateTime2, Time};
 use tiberius::{Column, ColumnData, ColumnType, Row};
@@ -21,10 +17,8 @@ use tidemill_format::types::type_name;
 use super::encode::{DAYS_1900_TO_1970, DAYS_TO_1970, millis_of};
 use super::error::shortened;
 use crate::driver::DbError;
-use crate::mysql::nested::from_json;
+use crate::filled::{BATCH_BYTES_MAX, Values};
 
-/// Bytes of values after which a batch is handed on, however few rows it has.
-const BATCH_BYTES_MAX: usize = 64 << 20;
 /// Units of 1/10,000 up to which a double that stands for money says exactly which (112 billion).
 const MONEY_UNITS_MAX: f64 = (1u64 << 50) as f64;
 /// Whole numbers up to here are exact as doubles.
@@ -47,22 +41,6 @@ struct Builder {
     money: bool,
     /// Texts have blanks behind them, up to the length of the column.
     padded: bool,
-}
-
-enum Values {
-    Bool(BooleanBuilder),
-    I8(Int8Builder),
-    I16(Int16Builder),
-    /// Dates and times of day, too.
-    I32(Int32Builder),
-    /// Timestamps, too.
-    I64(Int64Builder),
-    F32(Float32Builder),
-    F64(Float64Builder),
-    Decimal(Decimal128Builder),
-    /// Lists, rows and maps, too, which are JSON there.
-    Text(StringBuilder),
-    Bytes(BinaryBuilder),
 }
 
 impl Columns {
@@ -126,22 +104,7 @@ impl Columns {
 
 impl Builder {
     fn new(field: &Field) -> Result<Self, DbError> {
-        let values = match field.data_type() {
-            DataType::Boolean => Values::Bool(BooleanBuilder::new()),
-            DataType::Int8 => Values::I8(Int8Builder::new()),
-            DataType::Int16 => Values::I16(Int16Builder::new()),
-            DataType::Int32 | DataType::Date32 | DataType::Time32(_) => Values::I32(Int32Builder::new()),
-            DataType::Int64 | DataType::Timestamp(..) => Values::I64(Int64Builder::new()),
-            DataType::Float32 => Values::F32(Float32Builder::new()),
-            DataType::Float64 => Values::F64(Float64Builder::new()),
-            DataType::Decimal128(..) => Values::Decimal(Decimal128Builder::new().with_data_type(field.data_type().clone())),
-            DataType::Utf8 | DataType::List(_) | DataType::Struct(_) | DataType::Map(..) => Values::Text(StringBuilder::new()),
-            DataType::Binary => Values::Bytes(BinaryBuilder::new()),
-            other => {
-                let kind = type_name(other);
-                return Err(DbError::fatal(format!("column '{}': {kind} cannot be read from SQL Server", field.name())));
-            }
-        };
+        let values = Values::new(field, "SQL Server")?;
         Ok(Builder { name: field.name().clone(), data_type: field.data_type().clone(), values, money: false, padded: false })
     }
 
@@ -159,7 +122,7 @@ impl Builder {
             }
             value => value,
         };
-        match self.values.push(&value, &self.data_type, self.money) {
+        match push(&mut self.values, &value, &self.data_type, self.money) {
             Ok(bytes) => Ok(bytes),
             Err(why) => {
                 let (name, shown) = (&self.name, shortened(&shown(&value)));
@@ -169,121 +132,82 @@ impl Builder {
     }
 
     fn finish(&mut self) -> Result<ArrayRef, DbError> {
-        let array: ArrayRef = match &mut self.values {
-            Values::Bool(values) => Arc::new(values.finish()),
-            Values::I8(values) => Arc::new(values.finish()),
-            Values::I16(values) => Arc::new(values.finish()),
-            Values::I32(values) => Arc::new(values.finish()),
-            Values::I64(values) => Arc::new(values.finish()),
-            Values::F32(values) => Arc::new(values.finish()),
-            Values::F64(values) => Arc::new(values.finish()),
-            Values::Decimal(values) => Arc::new(values.finish()),
-            Values::Text(values) => {
-                let texts = values.finish();
-                match &self.data_type {
-                    DataType::Utf8 => Arc::new(texts),
-                    nested => return from_json(&self.name, &texts, nested),
-                }
-            }
-            Values::Bytes(values) => Arc::new(values.finish()),
-        };
-        if array.data_type() == &self.data_type {
-            return Ok(array);
-        }
-        // Numbers that are dates or times.
-        Ok(make_array(array.to_data().into_builder().data_type(self.data_type.clone()).build()?))
+        self.values.finish(&self.name, &self.data_type)
     }
 }
 
-impl Values {
-    fn push_null(&mut self) {
-        match self {
-            Values::Bool(values) => values.append_null(),
-            Values::I8(values) => values.append_null(),
-            Values::I16(values) => values.append_null(),
-            Values::I32(values) => values.append_null(),
-            Values::I64(values) => values.append_null(),
-            Values::F32(values) => values.append_null(),
-            Values::F64(values) => values.append_null(),
-            Values::Decimal(values) => values.append_null(),
-            Values::Text(values) => values.append_null(),
-            Values::Bytes(values) => values.append_null(),
+/// Appends a value that is not NULL; how many bytes it takes.
+fn push(filled: &mut Values, value: &ColumnData<'static>, to: &DataType, money: bool) -> Result<usize, &'static str> {
+    const RANGE: &str = "it is out of range; declare a wider type";
+    let width = match filled {
+        Values::Bool(values) => {
+            let ColumnData::Bit(Some(bit)) = value else { return Err("it is no bit") };
+            values.append_value(*bit);
+            1
         }
-    }
-
-    /// Appends a value that is not NULL; how many bytes it takes.
-    fn push(&mut self, value: &ColumnData<'static>, to: &DataType, money: bool) -> Result<usize, &'static str> {
-        const RANGE: &str = "it is out of range; declare a wider type";
-        let width = match self {
-            Values::Bool(values) => {
-                let ColumnData::Bit(Some(bit)) = value else { return Err("it is no bit") };
-                values.append_value(*bit);
-                1
+        Values::I8(values) => {
+            values.append_value(i8::try_from(integer(value)?).map_err(|_| RANGE)?);
+            1
+        }
+        Values::I16(values) => {
+            values.append_value(i16::try_from(integer(value)?).map_err(|_| RANGE)?);
+            2
+        }
+        Values::I32(values) => {
+            values.append_value(match to {
+                DataType::Date32 => date(value)?,
+                DataType::Time32(unit) => time_of_day(value, *unit)?,
+                _ => i32::try_from(integer(value)?).map_err(|_| RANGE)?,
+            });
+            4
+        }
+        Values::I64(values) => {
+            values.append_value(match to {
+                DataType::Timestamp(unit, zone) => timestamp(value, *unit, zone.is_some())?,
+                _ => i64::try_from(integer(value)?).map_err(|_| RANGE)?,
+            });
+            8
+        }
+        Values::F32(values) => {
+            let ColumnData::F32(Some(number)) = value else { return Err("it is no REAL; declare the type that it is") };
+            values.append_value(*number);
+            4
+        }
+        Values::F64(values) => {
+            values.append_value(double(value, money)?);
+            8
+        }
+        Values::Decimal(values) => {
+            let DataType::Decimal128(precision, scale) = to else { return Err("it is no number") };
+            values.append_value(decimal(value, money, *precision, *scale)?);
+            16
+        }
+        Values::Text(values) => match value {
+            ColumnData::String(Some(text)) => {
+                values.append_value(text);
+                text.len()
             }
-            Values::I8(values) => {
-                values.append_value(i8::try_from(integer(value)?).map_err(|_| RANGE)?);
-                1
+            _ if *to != DataType::Utf8 => return Err("it is no text, which would hold JSON"),
+            ColumnData::Binary(_) => return Err("it is bytes; declare BYTES"),
+            ColumnData::F64(Some(amount)) if money => {
+                let mut text = Vec::new();
+                write_decimal(&mut text, money_units(*amount)?, 4);
+                values.append_value(String::from_utf8_lossy(&text));
+                text.len()
             }
-            Values::I16(values) => {
-                values.append_value(i16::try_from(integer(value)?).map_err(|_| RANGE)?);
-                2
+            other => {
+                let text = shown(other);
+                values.append_value(&text);
+                text.len()
             }
-            Values::I32(values) => {
-                values.append_value(match to {
-                    DataType::Date32 => date(value)?,
-                    DataType::Time32(unit) => time_of_day(value, *unit)?,
-                    _ => i32::try_from(integer(value)?).map_err(|_| RANGE)?,
-                });
-                4
-            }
-            Values::I64(values) => {
-                values.append_value(match to {
-                    DataType::Timestamp(unit, zone) => timestamp(value, *unit, zone.is_some())?,
-                    _ => i64::try_from(integer(value)?).map_err(|_| RANGE)?,
-                });
-                8
-            }
-            Values::F32(values) => {
-                let ColumnData::F32(Some(number)) = value else { return Err("it is no REAL; declare the type that it is") };
-                values.append_value(*number);
-                4
-            }
-            Values::F64(values) => {
-                values.append_value(double(value, money)?);
-                8
-            }
-            Values::Decimal(values) => {
-                let DataType::Decimal128(precision, scale) = to else { return Err("it is no number") };
-                values.append_value(decimal(value, money, *precision, *scale)?);
-                16
-            }
-            Values::Text(values) => match value {
-                ColumnData::String(Some(text)) => {
-                    values.append_value(text);
-                    text.len()
-                }
-                _ if *to != DataType::Utf8 => return Err("it is no text, which would hold JSON"),
-                ColumnData::Binary(_) => return Err("it is bytes; declare BYTES"),
-                ColumnData::F64(Some(amount)) if money => {
-                    let mut text = Vec::new();
-                    write_decimal(&mut text, money_units(*amount)?, 4);
-                    values.append_value(String::from_utf8_lossy(&text));
-                    text.len()
-                }
-                other => {
-                    let text = shown(other);
-                    values.append_value(&text);
-                    text.len()
-                }
-            },
-            Values::Bytes(values) => {
-                let ColumnData::Binary(Some(bytes)) = value else { return Err("it is no bytes") };
-                values.append_value(bytes);
-                bytes.len()
-            }
-        };
-        Ok(width)
-    }
+        },
+        Values::Bytes(values) => {
+            let ColumnData::Binary(Some(bytes)) = value else { return Err("it is no bytes") };
+            values.append_value(bytes);
+            bytes.len()
+        }
+    };
+    Ok(width)
 }
 
 fn is_null(value: &ColumnData<'_>) -> bool {

@@ -88,15 +88,7 @@ impl Url {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(text: &str, shown: &str, user: Option<&str>, password: Option<&str>) {
-        let url = Url::parse(text).unwrap();
-        assert_eq!(url.to_string(), shown);
-        assert_eq!((url.user.as_deref(), url.password.as_ref().map(Secret::reveal)), (user, password));
-        let debug = format!("{url:?}");
-        assert!(password.is_none_or(|p| !debug.contains(p) && !shown.contains(p)), "{debug}");
-    }
+    use crate::url::tests::check;
 
     #[test]
     fn urls_are_taken_apart() {

@@ -1,6 +1,7 @@
 //! Values as the client gives them, into columns of the job.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use arrow::compute::cast;
 use arrow::datatypes::Schema;
