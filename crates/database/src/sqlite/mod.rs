@@ -413,7 +413,40 @@ fn failed(doing: impl std::fmt::Display, e: rusqlite::Error) -> DbError {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
+
+    fn connect(file: &Path, read_only: bool) -> Result<Box<dyn Connection>, DbError> {
+        SqliteDriver { path: file.display().to_string(), read_only }.connect(Duration::from_millis(20))
+    }
+
+    #[track_caller]
+    fn refused<T>(result: Result<T, DbError>, kind: DbErrorKind, says: &str) {
+        let error = result.err().unwrap();
+        assert!(error.kind == kind && error.message.contains(says), "{error}");
+    }
+
+    #[test]
+    fn what_is_refused_is_told_apart() {
+        use DbErrorKind::{Fatal, Retry};
+        let directory = TempDir::new().unwrap();
+        let file = directory.path().join("t.db");
+        let mut one = connect(&file, false).unwrap();
+        one.execute("CREATE TABLE t (id BIGINT, s TEXT); INSERT INTO t VALUES (1, 'a')").unwrap();
+        // No more pages are what a full disk is.
+        one.execute("PRAGMA max_page_count = 3").unwrap();
+        refused(one.execute("INSERT INTO t SELECT 2, hex(randomblob(100000))"), Fatal, "free some space");
+        let mut reader = connect(&file, true).unwrap();
+        refused(reader.execute("INSERT INTO t VALUES (2, 'b')"), Fatal, "check the permissions");
+        let mut other = connect(&file, false).unwrap();
+        other.begin().unwrap();
+        refused(one.begin(), Retry, "another program is writing");
+        let text = directory.path().join("text.db");
+        std::fs::write(&text, "no database\n".repeat(1000)).unwrap();
+        refused(connect(&text, false), Fatal, "no database of SQLite");
+        refused(connect(&directory.path().join("nowhere/t.db"), false), Fatal, "there is no directory");
+    }
 
     #[test]
     fn columns_that_would_change_values_are_known() {
