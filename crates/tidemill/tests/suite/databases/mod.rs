@@ -5,6 +5,7 @@
 //! - [`duckdb`]: the same, with a library that npm has
 //! - [`odbc`]: over PostgreSQL and MariaDB by their ODBC drivers, packages of Debian
 //! - [`altered`]: tables that are altered under a job, over servers
+//! - [`polled`]: tables that grow and are asked again and again, over servers
 //! - [`types`]: values of every type, there and back, over servers
 //! - [`copied`]: how copies of tables that are followed are waited for
 //! - [`postgres`], [`mysql`], [`binlog`]: against real servers, those of Debian's packages `postgresql` and
@@ -20,6 +21,7 @@ mod duckdb;
 mod examples;
 mod mysql;
 mod odbc;
+mod polled;
 mod postgres;
 mod sqlite;
 mod types;

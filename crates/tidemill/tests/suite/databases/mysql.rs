@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::crash::Random;
 use crate::databases::examples::Database;
+use crate::databases::polled::Polled;
 use crate::databases::{csv, installed, is_root, missing, run, runs, types, wanted};
 use crate::harness::{Background, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
@@ -390,6 +391,19 @@ fn tables_are_read_in_parts_and_looked_up() {
     let mut expect: Vec<String> = (1..=1_000).filter(|n| n % 2 == 0 && n * 30 <= 20_000).map(|n| format!("{0},n{0}", n * 30)).collect();
     expect.sort();
     assert_eq!(sink_lines(Path::new(&joined)), expect);
+}
+
+#[test]
+fn growing_tables_are_polled() {
+    let Some(server) = shared() else { return };
+    let in_database = |sql: &str| server.sql(&format!("USE test2; {sql}"));
+    Polled {
+        with: &|table, more| server.with(table, more),
+        timestamp: "DATETIME(3)",
+        run: &|sql| drop(in_database(sql)),
+        number: &|sql| in_database(sql).parse::<i64>().expect(sql),
+    }
+    .check();
 }
 
 /// A scan that was resumed behind the label 'zulu' asked for what comes behind it as a text, which is nothing, and ended.

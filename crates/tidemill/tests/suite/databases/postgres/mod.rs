@@ -16,6 +16,7 @@ use server::{PASSWORD, Server};
 
 use crate::databases::altered::Altered;
 use crate::databases::examples::Database;
+use crate::databases::polled::Polled;
 use crate::databases::types;
 use crate::failures::expect;
 use crate::harness::{Scratch, finish, fold, sink_lines, text, tidemill, wait_for};
@@ -50,6 +51,7 @@ fn jobs_over_postgres() {
     tables_are_created_with_every_type(&server);
     made_up_values_come_back(&server);
     tables_are_read_in_parts(&server);
+    tables_are_polled(&server);
     tables_are_looked_up(&server);
     refused_rows(&server);
     values_that_do_not_fit_here(&server);
@@ -236,6 +238,12 @@ fn tables_are_read_in_parts(server: &Server) {
         let found = sink_lines(&scratch.path().join("found"));
         assert_eq!(found, ["30001,450015000,16"], "{more}");
     }
+}
+
+fn tables_are_polled(server: &Server) {
+    let number = |sql: &str| server.rows(sql)[0].parse::<i64>().expect(sql);
+    let with = |table: &str, more: &str| format!("WITH ({}{more})", server.options(table));
+    Polled { with: &with, timestamp: "timestamp(3)", run: &|sql| drop(server.rows(sql)), number: &number }.check();
 }
 
 fn tables_are_looked_up(server: &Server) {
