@@ -416,6 +416,27 @@ fn connections_are_encrypted(server: &Server) {
     // Another authority, and a name that is not in the certificate.
     expect(&run("localhost", &wrong), 1, &["TLS handshake", "ertificate"]);
     expect(&run("127.0.0.1", &right), 1, &["TLS handshake", "ertificate"]);
+    a_role_that_wants_tls(server);
+}
+
+fn a_role_that_wants_tls(server: &Server) {
+    let scratch = Scratch::new("postgres-wants-tls");
+    server.rows("CREATE TABLE sealed (id bigint); CREATE ROLE sealed LOGIN PASSWORD 'sealed-4711'; GRANT ALL ON sealed TO sealed");
+    let rules = &server.rows("SHOW hba_file")[0];
+    server.rows(&format!(
+        "CREATE TEMPORARY TABLE rules AS SELECT regexp_split_to_table(pg_read_file('{rules}'), E'\\n') AS rule; \
+         COPY (SELECT 'hostnossl all sealed all reject' UNION ALL SELECT rule FROM rules) TO '{rules}'; SELECT pg_reload_conf()"
+    ));
+    let job = |parameters: &str| {
+        let options = server.options_at("127.0.0.1", parameters, "sealed", "sealed-4711").replace("= 'postgres'", "= 'sealed'");
+        run(&scratch, &format!("CREATE TABLE sealed (id BIGINT) WITH ({options});\nINSERT INTO sealed VALUES (1);\n"), &[])
+    };
+    // The server reads its rules when it comes to it.
+    wait_for("the rule", || !job("ssl-mode=disable").status.success());
+    let refused = job("ssl-mode=disable");
+    expect(&refused, 1, &["28000", "perhaps only with TLS ('ssl-mode')"]);
+    assert!(!text(&refused).contains("sealed-4711"), "{}", text(&refused));
+    succeeds(&job(""));
 }
 
 fn what_is_wrong_is_said(server: &Server) {
