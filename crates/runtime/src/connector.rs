@@ -77,8 +77,10 @@ fn raw(table: &Table) -> RawOptions {
             options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
         }
     }
-    if matches!(table.options.get("connector").map(String::as_str), Some("kafka" | "upsert-kafka" | "jdbc" | "postgres-cdc" | "mysql-cdc"))
-    {
+    if matches!(
+        table.options.get("connector").map(String::as_str),
+        Some("kafka" | "upsert-kafka" | "mqtt" | "jdbc" | "postgres-cdc" | "mysql-cdc")
+    ) {
         // What only the table knows; no option that users write begins with #.
         options.insert("#primary-key".into(), table.primary_key.join("\u{1f}"));
         for column in &table.columns {

@@ -51,6 +51,11 @@ fn main() -> ExitCode {
         tidemill_kafka::register();
         tidemill_kafka::notices(notice);
     }
+    #[cfg(feature = "mqtt")]
+    {
+        tidemill_mqtt::register();
+        tidemill_mqtt::notices(notice);
+    }
     #[cfg(feature = "databases")]
     {
         tidemill_database::register();

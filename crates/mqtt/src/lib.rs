@@ -1,0 +1,64 @@
+//! The connector `mqtt`, source and sink, over MQTT 5 and connections of our own.
+//!
+//! What it promises after a crash. A source of quality 1 with a client id acknowledges a message when a checkpoint holds
+//! it, so that the broker's session gives again what no checkpoint has: at least once. What comes again while the process
+//! lives is known ([`ledger`]) and passed over. A sink of quality 1 completes a checkpoint when the broker has acknowledged
+//! every message before it: at least once. With quality 0 nothing is promised.
+//!
+//! Why no client library: those that there are read on as long as they live, or stop saying that they live when they
+//! do not read, so that a job could not hold a broker back; and they acknowledge, on a new connection, what came on the one
+//! before. What does not live here: the formats of messages (crate `format`).
+//!
+//! - [`options`]: what users write; [`topic`]: what names and filters may be
+//! - [`packet`], [`reason`]: what goes over the wire, and what codes in it mean
+//! - [`target`], [`link`]: calling a broker; a connection to it
+//! - [`source`], [`session`], [`inbox`], [`ledger`], [`reader`], [`rows`]: reading
+//! - [`sink`], [`line`]: writing
+
+mod connector;
+mod inbox;
+mod ledger;
+mod line;
+mod link;
+pub mod options;
+mod packet;
+mod reader;
+mod reason;
+mod rows;
+mod session;
+mod sink;
+mod source;
+mod target;
+mod topic;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+pub use connector::CONNECTOR;
+use tidemill_connect::registry::{Connector, extend};
+
+/// The connectors of this crate.
+static CONNECTORS: &[&Connector] = &[&CONNECTOR];
+
+/// Adds the connector of this crate to the registry; once, at the start of the process.
+pub fn register() {
+    extend(CONNECTORS);
+}
+
+static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Where notices go: a line each, without line end, about what a client bears with and goes on (a broker that is
+/// away, a session that it has lost). Without this nobody is told. The first call counts.
+pub fn notices(to: fn(&str)) {
+    // Whoever came first keeps them.
+    let _ = NOTICES.set(to);
+}
+
+/// Tells who asked for notices.
+pub(crate) fn notice(text: &str) {
+    if let Some(to) = NOTICES.get() {
+        to(text);
+    }
+}
