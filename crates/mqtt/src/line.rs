@@ -184,6 +184,8 @@ impl Line {
         if self.end.is_cancelled() {
             return Err(self.wrong("the job was stopped while the broker was still busy or absent"));
         }
+        // What came before a break counts, too.
+        self.take()?;
         if let Some(why) = self.broken.take() {
             self.again(&why)?;
         }

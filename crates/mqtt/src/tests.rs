@@ -112,7 +112,7 @@ fn broker(connections: usize, mut each: impl FnMut(usize, Peer) + Send + 'static
 }
 
 fn source(url: &str, more: &[(&str, &str)]) -> Box<dyn Source> {
-    let options = [&[("url", url), ("topic", "a"), ("format", "json"), ("client-id", "c")], more].concat();
+    let options = [&[("url", url), ("topic", "a"), ("format", "json"), ("client-id", "c")][..], more].concat();
     let mut options = raw(&options);
     let source = CONNECTOR.source(&schema(), &mut options).unwrap();
     options.finish().unwrap();
@@ -131,7 +131,7 @@ fn read(reader: &mut dyn Reader, count: usize) -> Result<Vec<i64>, String> {
     let (mut rows, begun) = (Vec::new(), Instant::now());
     while rows.len() < count {
         match reader.poll(100).map_err(|e| e.to_string())? {
-            Polled::Rows(came) => rows.extend(came.batch.column(0).as_primitive::<Int64Type>().values()),
+            Polled::Rows(came) => rows.extend(came.batch.column(0).as_primitive::<Int64Type>().values().iter()),
             Polled::Pending => thread::sleep(Duration::from_millis(2)),
             Polled::End => break,
         }
@@ -267,7 +267,7 @@ fn a_broker_that_refuses_is_an_error() {
 }
 
 fn sink(url: &str, more: &[(&str, &str)]) -> Box<dyn Sink> {
-    let mut options = raw(&[&[("url", url), ("topic", "a"), ("format", "json")], more].concat());
+    let mut options = raw(&[&[("url", url), ("topic", "a"), ("format", "json")][..], more].concat());
     let sink = CONNECTOR.sink(&schema(), &mut options).unwrap();
     options.finish().unwrap();
     sink

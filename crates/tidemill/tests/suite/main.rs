@@ -16,6 +16,7 @@ mod harness;
 mod kafka;
 mod live;
 mod lookup;
+mod mqtt;
 mod nexmark;
 mod oracle;
 mod pattern_failures;

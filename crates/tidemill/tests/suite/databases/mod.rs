@@ -45,7 +45,7 @@ fn is_root() -> bool {
 
 /// Whether something of a Debian package is there. If not, the package is installed where that is wanted; one at a time,
 /// and after whoever else installs something.
-fn installed(package: &str, there: impl Fn() -> bool) -> bool {
+pub fn installed(package: &str, there: impl Fn() -> bool) -> bool {
     static INSTALLING: Mutex<()> = Mutex::new(());
     if there() || !std::env::var("DATABASE_INSTALL").is_ok_and(|v| v == "1") || !is_root() {
         return there();
@@ -70,7 +70,7 @@ fn installed(package: &str, there: impl Fn() -> bool) -> bool {
 }
 
 /// Says that tests did not run for want of a server.
-fn missing(what: &str, package: &str) {
+pub fn missing(what: &str, package: &str) {
     not_run(&format!("the tests over {what}: it is not installed (apt-get install {package}; `make test` does it for root)"));
 }
 
