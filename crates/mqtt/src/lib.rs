@@ -5,9 +5,10 @@
 //! lives is known ([`ledger`]) and passed over. A sink of quality 1 completes a checkpoint when the broker has acknowledged
 //! every message before it: at least once. With quality 0 nothing is promised.
 //!
-//! Why no client library: those that there are read on as long as they live, or stop saying that they live when they
-//! do not read, so that a job could not hold a broker back; and they acknowledge, on a new connection, what came on the one
-//! before. What does not live here: the formats of messages (crate `format`).
+//! Why no client library: one that is driven by an event loop reads whenever it is driven, and says that it lives only
+//! when it is driven, so that a job cannot hold a broker back without being thrown out; and it does not tell on which
+//! connection a message came, which an acknowledgement long afterwards has to know. What does not live here: the formats of
+//! messages (crate `format`).
 //!
 //! - [`options`]: what users write; [`topic`]: what names and filters may be
 //! - [`packet`], [`reason`]: what goes over the wire, and what codes in it mean

@@ -16,7 +16,7 @@ pub fn text(code: u8) -> &'static str {
         0x8b => "the server is shutting down",
         0x8c => "bad authentication method",
         0x8d => "nothing came within the keep-alive time",
-        0x8e => "another client has taken the session",
+        0x8e => "another client has taken the session; each needs a 'client-id' of its own",
         0x8f => "the topic filter is not valid",
         0x90 => "the topic name is not valid",
         0x93 => "more messages at once than it takes",

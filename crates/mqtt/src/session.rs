@@ -239,15 +239,10 @@ fn check(packet: &Packet, filters: &[String], quality: Quality) -> Result<(), Br
         Packet::Disconnect { reason: code, said } => {
             let why = format!("the broker has ended the connection: {}", reason::shown(*code, said));
             if reason::lasting(*code) {
-                return Err(Broken::Lasting(format!("{why}{}", hint(*code))));
+                return Err(Broken::Lasting(why));
             }
             Err(Broken::Passing(why))
         }
         _ => Ok(()),
     }
-}
-
-/// What to do about it.
-fn hint(code: u8) -> &'static str {
-    if code == 0x8e { "; each client of a broker needs a 'client-id' of its own" } else { "" }
 }

@@ -36,10 +36,11 @@ fn mosquitto() -> Option<&'static Path> {
 
 /// A broker, ended when dropped.
 pub struct Broker {
+    /// Before its files.
+    process: Option<Background>,
     program: &'static Path,
     scratch: Scratch,
     port: u16,
-    process: Option<Background>,
 }
 
 impl Broker {
@@ -47,7 +48,7 @@ impl Broker {
     /// `passwords`: it lets in nobody but [`USER`].
     pub fn start(name: &str, passwords: bool) -> Option<Self> {
         let program = mosquitto()?;
-        let mut broker = Broker { program, scratch: Scratch::new(name), port: free_port(), process: None };
+        let mut broker = Broker { process: None, program, scratch: Scratch::new(name), port: free_port() };
         broker.configure(passwords);
         broker.again();
         Some(broker)
