@@ -14,7 +14,7 @@
 //! - [`packet`], [`reason`]: what goes over the wire, and what codes in it mean
 //! - [`target`], [`link`]: calling a broker; a connection to it
 //! - [`source`], [`session`], [`inbox`], [`ledger`], [`reader`], [`rows`]: reading
-//! - [`sink`], [`line`]: writing
+//! - [`sink`], [`line`](mod@line): writing
 
 mod connector;
 mod inbox;
