@@ -68,6 +68,9 @@ pub fn stream_name(table: &Table) -> Option<String> {
     is_stream.then(|| table.options.get("stream.name").unwrap_or(&table.name).clone())
 }
 
+/// The connectors that are told of primary keys and of metadata that is written.
+const TOLD: [&str; 7] = ["jdbc", "kafka", "mqtt", "mysql-cdc", "postgres-cdc", "redis-streams", "upsert-kafka"];
+
 fn raw(table: &Table) -> RawOptions {
     let mut options = table.options.clone();
     if let Some(name) = stream_name(table) {
@@ -77,10 +80,7 @@ fn raw(table: &Table) -> RawOptions {
             options.entry("stream.primary-key".into()).or_insert_with(|| table.primary_key.join(","));
         }
     }
-    if matches!(
-        table.options.get("connector").map(String::as_str),
-        Some("kafka" | "upsert-kafka" | "mqtt" | "jdbc" | "postgres-cdc" | "mysql-cdc")
-    ) {
+    if table.options.get("connector").is_some_and(|name| TOLD.contains(&name.as_str())) {
         // What only the table knows; no option that users write begins with #.
         options.insert("#primary-key".into(), table.primary_key.join("\u{1f}"));
         for column in &table.columns {

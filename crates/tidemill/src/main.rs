@@ -56,6 +56,11 @@ fn main() -> ExitCode {
         tidemill_mqtt::register();
         tidemill_mqtt::notices(notice);
     }
+    #[cfg(feature = "redis")]
+    {
+        tidemill_redis::register();
+        tidemill_redis::notices(notice);
+    }
     #[cfg(feature = "databases")]
     {
         tidemill_database::register();
