@@ -25,6 +25,9 @@ const DIRECTORY: &str = "sinks";
 /// How long a mark stays that nobody should ask for any more, seconds: what a network has held up for longer is lost.
 const MARK_KEPT_S: &str = "86400";
 
+/// Numbers the writers of the process.
+static WRITERS: AtomicU64 = AtomicU64::new(0);
+
 /// What is written, and how.
 pub struct RedisSink {
     /// The table, for messages and the names of files.
@@ -36,8 +39,6 @@ pub struct RedisSink {
     guarantee: Guarantee,
     /// Bytes that a writer may hold.
     queue: usize,
-    /// Names this sink among all of the process.
-    number: u64,
     /// Where files go; known if the job keeps checkpoints.
     directory: Mutex<Option<PathBuf>>,
     commits: Mutex<Commits>,
@@ -62,7 +63,6 @@ fn fingerprint(text: &str) -> u64 {
 impl RedisSink {
     /// A sink for a table; `owner` is its name in messages.
     pub fn new(owner: String, address: Address, stream: String, layout: Layout, trim: Trim, guarantee: Guarantee, queue: usize) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
         RedisSink {
             owner,
             address,
@@ -71,7 +71,6 @@ impl RedisSink {
             trim,
             guarantee,
             queue,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
             directory: Mutex::new(None),
             commits: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -207,7 +206,7 @@ impl Sink for RedisSink {
         let directory = self.files()?;
         fs::create_dir_all(&directory).map_err(|e| ConnectError::io(format!("creating '{}'", directory.display()), &e))?;
         // A name for this writer and run, whatever other sinks of whatever jobs write to the same stream.
-        let writer = format!("{}-{}-{}", context.run_id, self.number, context.shard);
+        let writer = format!("{}-{}", context.run_id, WRITERS.fetch_add(1, Ordering::Relaxed));
         let mark = format!("tidemill:{}:{:016x}-{writer}", self.stream, fingerprint(&self.owner));
         lock(&self.commits).own.push(mark.clone());
         let files = (directory, format!("{}{writer}-", self.prefix()));

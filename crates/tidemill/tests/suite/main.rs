@@ -21,6 +21,7 @@ mod nexmark;
 mod oracle;
 mod pattern_failures;
 mod plans;
+mod redis;
 mod serve;
 mod serve_crash;
 mod siddhi;
