@@ -258,8 +258,8 @@ fn every_entry_whatever_is_killed() {
     let json = ", 'value.format' = 'json'";
     let sql = format!(
         "SET 'execution.checkpointing.interval' = '50 ms';\n\
-         CREATE TABLE t (id BIGINT) {};\nCREATE TABLE once (id BIGINT) {};\nCREATE TABLE least (id BIGINT) {};\n\
-         EXECUTE STATEMENT SET BEGIN\nINSERT INTO once SELECT id FROM t;\nINSERT INTO least SELECT id FROM t;\nEND;\n",
+         CREATE TABLE t (id BIGINT) {};\nCREATE TABLE exactly (id BIGINT) {};\nCREATE TABLE at_least (id BIGINT) {};\n\
+         EXECUTE STATEMENT SET BEGIN\nINSERT INTO exactly SELECT id FROM t;\nINSERT INTO at_least SELECT id FROM t;\nEND;\n",
         server.with("in-1;in-2", json),
         server.with("once", &format!("{json}, 'sink.delivery-guarantee' = 'exactly-once'")),
         server.with("least", json),
