@@ -164,7 +164,12 @@ impl From<Trouble> for Uncommitted {
 /// # Errors
 /// Those that are not added are when this is called again.
 pub fn commit(connection: &mut Connection, epoch: &Epoch, directory: &Path, trim: Trim) -> Result<(), Uncommitted> {
-    let mut reader = FrameReader::open(&directory.join(&epoch.file)).map_err(Uncommitted::Lost)?;
+    let path = directory.join(&epoch.file);
+    // Its file goes when it is added, and a crash right behind that leaves it in the checkpoint.
+    if !path.exists() && is_added(connection, epoch)? {
+        return Ok(());
+    }
+    let mut reader = FrameReader::open(&path).map_err(Uncommitted::Lost)?;
     let trim = trim.parts();
     let mut confirmed = 0;
     for frame in 1..=epoch.frames {
@@ -176,6 +181,12 @@ pub fn commit(connection: &mut Connection, epoch: &Epoch, directory: &Path, trim
         }
     }
     (confirmed + 1..=epoch.frames).try_for_each(|frame| confirm(connection, epoch, frame))
+}
+
+/// Whether the mark says that all of an epoch was added.
+fn is_added(connection: &mut Connection, epoch: &Epoch) -> Result<bool, Trouble> {
+    let reply = connection.ask(&[b"GET", epoch.mark.as_bytes()])?;
+    Ok(reply.text().is_some_and(|mark| epoch.has(epoch.frames, mark)))
 }
 
 /// The command that adds a frame.

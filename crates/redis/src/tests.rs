@@ -22,11 +22,10 @@ use crate::resp::{self, Reply};
 use crate::rows::{Layout, RowMaker};
 
 fn schema() -> SchemaRef {
-    let field = |name: &str, data_type, nullable| Field::new(name, data_type, nullable);
     Arc::new(Schema::new(vec![
-        field("id", DataType::Int64, false),
-        field("name", DataType::Utf8, true),
-        field("price", DataType::Float64, true),
+        Field::new("id", DataType::Int64, false),
+        Field::new("name", DataType::Utf8, true),
+        Field::new("price", DataType::Float64, true),
     ]))
 }
 
