@@ -1,8 +1,10 @@
 //! The entry of the registry: from a table's options to its source or sink.
 
+use std::sync::OnceLock;
+
 use arrow::datatypes::SchemaRef;
 use tidemill_connect::registry::Connector;
-use tidemill_connect::{ConnectError, Sink, Source};
+use tidemill_connect::{ConnectError, ReadRequest, Sink, Source};
 use tidemill_format::message::MessageFormat;
 use tidemill_format::options::{ByteSize, OptionSet, OptionSpec, RawOptions};
 
@@ -144,7 +146,7 @@ fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, C
     let owner = taken.owner.as_str();
     let start = start(&taken.scan).map_err(|why| ConnectError::new(format!("{owner}: {why}")))?;
     // So that a column that cannot be read is found now.
-    let all = tidemill_connect::ReadRequest::all(schema.clone());
+    let all = ReadRequest::all(schema.clone());
     RowMaker::new(&taken.streams[0], &taken.layout, &all).map_err(|e| e.at(owner))?;
     Ok(Box::new(RedisSource {
         address: taken.address,
@@ -155,6 +157,7 @@ fn source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, C
         lost: taken.scan.lost,
         batch: taken.scan.batch,
         prefetch: taken.scan.prefetch.0 as usize,
+        memory: OnceLock::new(),
     }))
 }
 

@@ -234,7 +234,7 @@ impl Follower {
         let id = id.ok_or_else(|| Trouble::Refused("XREAD: an entry without an ID".into()))?;
         let (begin, from) = (self.piece.bytes.len(), self.piece.texts.len());
         let texts = length(connection)?;
-        if texts % 2 != 0 {
+        if !texts.is_multiple_of(2) {
             return Err(Trouble::Refused(format!("XREAD: entry {id} has a field without a value")));
         }
         for _ in 0..texts {

@@ -1,7 +1,7 @@
 //! The source: streams as splits, with where they begin and end found out once, at the start, so that a restart goes on in
 //! the same bounds.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::DataType;
 use tidemill_connect::socket::peer::spawn;
@@ -63,11 +63,22 @@ pub struct RedisSource {
     pub lost: LostEntries,
     /// Entries asked for at once.
     pub batch: usize,
-    /// Bytes of entries of each stream that are fetched ahead.
+    /// Bytes of entries of each stream that are fetched ahead, unless memory is limited.
     pub prefetch: usize,
+    /// Bytes of entries of all streams that may be held, if memory is limited.
+    pub memory: OnceLock<u64>,
 }
 
+/// The least that is fetched ahead of a stream, bytes.
+const PREFETCH_MIN: usize = 64 << 10;
+
 impl RedisSource {
+    /// Bytes of entries of each stream that are fetched ahead.
+    fn ahead(&self) -> usize {
+        let part = self.memory.get().map(|bytes| usize::try_from(*bytes).unwrap_or(usize::MAX) / self.streams.len().max(1));
+        part.map_or(self.prefetch, |part| self.prefetch.min(part.max(PREFETCH_MIN)))
+    }
+
     /// What the server knows of streams; a bounded scan needs all of them.
     fn infos(&self, streams: &[String]) -> Result<Vec<Option<Info>>, ConnectError> {
         let infos = patiently(&self.address, |connection| {
@@ -87,6 +98,11 @@ impl RedisSource {
 impl Source for RedisSource {
     fn bounded(&self) -> bool {
         self.bounded
+    }
+
+    fn limit_memory(&self, bytes: u64) -> u64 {
+        let _ = self.memory.set(bytes);
+        (self.ahead() * self.streams.len()) as u64
     }
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
@@ -121,7 +137,7 @@ impl Source for RedisSource {
             position.stop = infos[0].map(|info| info.last);
         }
         let maker = RowMaker::new(&position.stream, &self.layout, &context.request)?;
-        let feed = Arc::new(Feed::new(self.prefetch, context.waker));
+        let feed = Arc::new(Feed::new(self.ahead(), context.waker));
         let plan = Plan { address: self.address.clone(), batch: self.batch, lost: self.lost };
         let follower = Follower::new(plan, feed.clone(), position.clone());
         spawn("tidemill-redis", move || follower.run())?;

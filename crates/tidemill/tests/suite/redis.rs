@@ -273,7 +273,7 @@ fn every_entry_whatever_is_killed() {
     for round in 0..kills {
         let shards = 1 + random.below(3);
         let process = start(shards);
-        server.ask(&messages(if round % 2 == 0 { "in-1" } else { "in-2" }, written..written + 2_000));
+        server.ask(&messages(if round.is_multiple_of(2) { "in-1" } else { "in-2" }, written..written + 2_000));
         written += 2_000;
         let delay_ms = 100 + random.below(1_500);
         std::thread::sleep(Duration::from_millis(delay_ms));
