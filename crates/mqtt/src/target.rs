@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tidemill_connect::socket::alive;
 use tidemill_connect::socket::peer::Peers;
-use tidemill_connect::{ConnectError, certificates};
+use tidemill_connect::ConnectError;
+use tidemill_connect::certificates::trusted;
 
 use crate::link::{Duplex, Link};
 use crate::options::MqttOptions;
@@ -295,7 +296,7 @@ fn pause(peers: &Peers, time: Duration, cancelled: &impl Fn() -> bool) -> bool {
 
 /// What is trusted, and how is encrypted.
 fn tls(file: Option<&Path>) -> Result<Arc<ClientConfig>, ConnectError> {
-    let pem = certificates(file)?;
+    let pem = trusted(file, "ca-file")?;
     let mut roots = RootCertStore::empty();
     // A file of many may hold some of a kind that is not known here.
     let (added, _) = roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));

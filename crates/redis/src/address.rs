@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tidemill_connect::ConnectError;
-use tidemill_connect::certificates::certificates;
+use tidemill_connect::certificates::trusted;
 
 use crate::options::{CommonOptions, Secret};
 
@@ -193,7 +193,7 @@ fn decode(text: &str) -> Option<String> {
 fn tls(host: &str, file: Option<&Path>) -> Result<Tls, ConnectError> {
     let name = ServerName::try_from(host.to_string());
     let name = name.map_err(|_| ConnectError::new(format!("option 'url': '{host}' is no name of a host")))?;
-    let pem = certificates(file)?;
+    let pem = trusted(file, "ca-file")?;
     let mut roots = RootCertStore::empty();
     // A file of many may hold some of a kind that is not known here.
     let (added, _) = roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
