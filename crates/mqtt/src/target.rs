@@ -11,10 +11,10 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tidemill_connect::socket::alive;
-use tidemill_connect::socket::peer::Peers;
 use tidemill_connect::ConnectError;
 use tidemill_connect::certificates::trusted;
+use tidemill_connect::socket::alive;
+use tidemill_connect::socket::peer::Peers;
 
 use crate::link::{Duplex, Link};
 use crate::options::MqttOptions;
