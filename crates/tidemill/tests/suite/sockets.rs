@@ -64,8 +64,9 @@ fn a_job_waits_for_a_peer_that_stops_reading() {
 
 /// Rows that a fast peer sends together.
 const CHUNK_ROWS: usize = 1000;
-/// Bytes that are taken of it while nothing leaves: the queues of the job hold some megabytes, and so do the system's.
-const TAKEN_MAX: usize = 64 << 20;
+/// Bytes that are taken of it while nothing leaves: the queues of the job hold some megabytes, and so do the system's, of rows
+/// that leave as one digit to eight and come as a frame each with some protocols.
+const TAKEN_MAX: usize = 512 << 20;
 
 /// A peer sends faster than the job can write, which is not at all for a while: it waits, and then every row comes. Requests
 /// over HTTP are answered instead, with 503.

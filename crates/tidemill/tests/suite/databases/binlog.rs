@@ -251,8 +251,8 @@ fn what_is_wrong_with_changes_is_said() {
          CREATE TABLE t (id INT PRIMARY KEY, v TEXT, p INT, \
          CONSTRAINT of_parent FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE RESTRICT)",
     );
-    let with = with.replace("'test2'", "'gone'");
-    let mut running = Background::start(tidemill().args(["run", &job(&with, columns), "--quiet"]));
+    let gone = with.replace("'test2'", "'gone'");
+    let mut running = Background::start(tidemill().args(["run", &job(&gone, columns), "--quiet"]));
     wait_for("the stream to begin", || server.sql(streams) == "1");
     server.sql("DROP DATABASE gone");
     let (code, errors) = running.end();
