@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sums up what e1.sh has measured: results.csv, results.txt, plot.svg and check.txt.
 
-    e1.py OUT WORK    WORK holds connector-<round>/results.csv and adapter-<round>/results.csv
+    e1.py OUT WORK    WORK holds connector-<round>.<size>/results.csv, and the same for adapter
 
 The bars, by medians over the rounds:
   - from block size 16 up the adapter (its process and the server) takes at most 1.10 times the CPU of the
@@ -29,7 +29,7 @@ def read(work):
     runs, sizes, lines = {}, [], []
     for way in WAYS:
         for path in sorted(glob.glob(os.path.join(work, f"{way}-*", "results.csv"))):
-            round_ = path.split(f"{way}-")[-1].split(os.sep)[0]
+            round_ = path.split(f"{way}-")[-1].split(".")[0]
             with open(path, newline="") as file:
                 for row in csv.DictReader(file):
                     size = row["block.size"]

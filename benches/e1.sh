@@ -28,14 +28,20 @@ if [ -z "$trades" ]; then
 fi
 trades="$(realpath "$trades")"
 
+# What a run has written goes before the next one, and each round begins with another size: else the last sizes would
+# be measured with pages that the system has to find first.
+IFS=, read -r -a order <<< "$sizes"
 for round in $(seq "$runs"); do
   echo "round $round of $runs" >&2
-  "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --parallelism 1 --runs 1 \
-    --vary block.size="$sizes" --out "$work/connector-$round" > /dev/null
-  rm -rf "$work/out"
-  "$tidemill" bench examples/vwap/served.sql -D OUT="$work/out" --parallelism 1 --runs 1 \
-    --adapter "connector=filesystem,format=csv,path=\"$trades\"" --stream trades \
-    --vary block.size="$sizes" --out "$work/adapter-$round" > /dev/null
-  rm -rf "$work/out"
+  for size in "${order[@]}"; do
+    "$tidemill" bench examples/vwap/vwap.sql -D IN="$trades" -D OUT="$work/out" --parallelism 1 --runs 1 \
+      --vary block.size="$size" --out "$work/connector-$round.$size" > /dev/null
+    rm -rf "$work/out"
+    "$tidemill" bench examples/vwap/served.sql -D OUT="$work/out" --parallelism 1 --runs 1 \
+      --adapter "connector=filesystem,format=csv,path=\"$trades\"" --stream trades \
+      --vary block.size="$size" --out "$work/adapter-$round.$size" > /dev/null
+    rm -rf "$work/out"
+  done
+  order=("${order[@]:1}" "${order[0]}")
 done
 python3 benches/e1.py "$out" "$work"

@@ -241,7 +241,10 @@ impl ParquetFileReader {
 fn rows_of(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
     let rows: i64 = groups.iter().map(|group| group.num_rows().max(0)).sum();
     let columns = groups.iter().flat_map(|group| group.columns().iter().enumerate());
-    let bytes: i64 = columns.filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, column)| column.uncompressed_size().max(0)).sum();
+    let bytes: i64 = columns
+        .filter(|(leaf, _)| mask.leaf_included(*leaf))
+        .map(|(_, column)| column.uncompressed_size().max(0))
+        .fold(0, i64::saturating_add);
     let row = (bytes / rows.max(1)).max(1);
     usize::try_from(BATCH_BYTES / row).unwrap_or(1).max(BATCH_ROWS_MIN)
 }

@@ -301,6 +301,11 @@ impl Source for KafkaSource {
         metadata::columns()
     }
 
+    /// A member of a group begins where the group stands, wherever it is opened.
+    fn replays(&self) -> Option<bool> {
+        self.group.then_some(false)
+    }
+
     fn committed(&self, positions: &[Value]) {
         if !self.connection.commits || self.connection.group.is_none() {
             return;

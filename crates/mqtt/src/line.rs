@@ -168,7 +168,8 @@ impl Line {
     }
 
     fn check_length(&self, topic: &str, length: usize) -> Result<(), ConnectError> {
-        let most = self.accepted.packet_max.map_or(packet::BODY_BYTES_MAX, |most| most as usize);
+        // The broker's bound counts what stands before the body, too.
+        let most = self.accepted.packet_max.map_or(packet::BODY_BYTES_MAX, |most| (most as usize).saturating_sub(packet::HEAD_BYTES_MAX));
         if length > most {
             return Err(self.wrong(&format!("a message of {length} bytes to '{topic}': the broker takes no more than {most}")));
         }
@@ -291,7 +292,11 @@ impl Line {
     /// # Errors
     /// As [`Line::push`].
     pub fn drain(&mut self, acknowledged: bool) -> Result<(), ConnectError> {
-        while self.broken.is_some() || !self.out.is_empty() || self.sent < self.waiting.len() || (acknowledged && !self.waiting.is_empty())
+        // A break while nothing is owed can wait for the next message.
+        while (self.broken.is_some() && !self.waiting.is_empty())
+            || !self.out.is_empty()
+            || self.sent < self.waiting.len()
+            || (acknowledged && !self.waiting.is_empty())
         {
             self.turn(Some(TICK))?;
         }

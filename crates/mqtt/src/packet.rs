@@ -12,6 +12,9 @@ use crate::options::Quality;
 /// The longest body that a length of four bytes can tell.
 pub const BODY_BYTES_MAX: usize = (1 << 28) - 1;
 
+/// What stands before a body at most: the kind, and the length.
+pub const HEAD_BYTES_MAX: usize = 5;
+
 const SESSION_EXPIRY: u8 = 0x11;
 const RECEIVE_MAXIMUM: u8 = 0x21;
 const REASON_STRING: u8 = 0x1f;

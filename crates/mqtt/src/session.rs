@@ -25,6 +25,8 @@ use crate::target::{Patience, Target, Wanted};
 const TICK: Duration = Duration::from_millis(20);
 /// So much of a message that is too long is read, bytes: its topic and properties are in it.
 const CUT_BYTES: usize = 256 << 10;
+/// How much of one whose topic and properties are longer, before it counts as none.
+const PROPERTIES_BYTES_MAX: usize = 16 << 20;
 /// So much of it is shown, bytes.
 const SHOWN_BYTES: usize = 1 << 10;
 /// A connection that lived no longer than this is not made again at once.
@@ -185,7 +187,12 @@ impl Session {
                 break;
             }
             let body = &link.received()[head.from..end.min(there)];
-            match packet::read(head.first, body)? {
+            let read = match packet::read(head.first, body) {
+                // Of a long one that is cut the properties may be longer still.
+                Err(_) if there < end && there - head.from < PROPERTIES_BYTES_MAX => break,
+                read => read?,
+            };
+            match read {
                 Packet::Publish(publish) => self.take_message(parcel, &publish, head, body, long),
                 other => check(&other, &self.filters, self.quality)?,
             }

@@ -1,7 +1,7 @@
 //! The source: one session, whose messages are acknowledged when a checkpoint holds them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
@@ -20,6 +20,9 @@ use crate::target::{Target, Wanted};
 
 /// How long the last acknowledgements may take.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The least that is fetched ahead, bytes.
+const PREFETCH_MIN: u64 = 64 << 10;
 
 /// A name that no other client has.
 pub fn some_client_id() -> String {
@@ -49,13 +52,20 @@ pub struct MqttSource {
     client_id: String,
     /// Of the reader that was opened last.
     followed: Mutex<Option<Followed>>,
+    /// Bytes of messages that may be held, if memory is limited.
+    memory: OnceLock<u64>,
 }
 
 impl MqttSource {
     /// A source of these topics.
     pub fn new(options: MqttOptions, format: MessageFormat, target: Target, filters: Vec<String>) -> Self {
         let client_id = options.client_id.clone().unwrap_or_else(some_client_id);
-        MqttSource { options, format, target: Arc::new(target), filters, client_id, followed: Mutex::default() }
+        MqttSource { options, format, target: Arc::new(target), filters, client_id, followed: Mutex::default(), memory: OnceLock::new() }
+    }
+
+    /// Bytes of messages that are fetched ahead.
+    fn ahead(&self) -> u64 {
+        self.memory.get().map_or(self.options.prefetch.0, |bytes| self.options.prefetch.0.min((*bytes).max(PREFETCH_MIN)))
     }
 
     fn followed(&self) -> MutexGuard<'_, Option<Followed>> {
@@ -83,7 +93,7 @@ impl Source for MqttSource {
     fn open(&self, split: &Split, context: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
         let maker = RowMaker::new(&self.format, &context.request)?;
         let last = split.position.as_ref().and_then(taken).unwrap_or(0);
-        let inbox = Arc::new(Inbox::new(self.options.prefetch.0, last, context.waker));
+        let inbox = Arc::new(Inbox::new(self.ahead(), last, context.waker));
         let peers = Arc::new(Peers::default());
         let session = Session {
             target: self.target.clone(),
@@ -117,6 +127,16 @@ impl Source for MqttSource {
         if let (Some(followed), Some(number)) = (&*self.followed(), positions.iter().filter_map(taken).max()) {
             followed.inbox.commit(number);
         }
+    }
+
+    /// What is acknowledged does not come again, and what is not the broker gives by itself.
+    fn replays(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn limit_memory(&self, bytes: u64) -> u64 {
+        let _ = self.memory.set(bytes);
+        self.ahead()
     }
 
     /// The broker sends no more than so many messages that are not acknowledged.

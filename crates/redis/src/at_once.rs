@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError, Writer, WriterStats};
@@ -18,6 +19,17 @@ use crate::resp::{self, Reply};
 const BATCH_BYTES: usize = 256 << 10;
 /// Batches under way before the oldest is waited for: enough to keep a server busy.
 const BATCHES_MAX: usize = 8;
+
+/// How long a job that was asked to stop waits for a server that is away.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the job comes to its end.
+pub struct End {
+    /// It has failed.
+    pub cancelled: Arc<AtomicBool>,
+    /// It was asked to stop.
+    pub stopping: Arc<AtomicBool>,
+}
 
 /// Commands that are sent together.
 #[derive(Default)]
@@ -40,13 +52,13 @@ pub struct AtOnce {
     sent: VecDeque<Batch>,
     held: usize,
     held_max: usize,
-    cancelled: Arc<AtomicBool>,
+    end: End,
     bytes: u64,
 }
 
 impl AtOnce {
     /// A writer to a stream that holds at most so many bytes.
-    pub fn new(address: Address, stream: String, trim: Trim, encoder: EntryEncoder, held_max: usize, cancelled: Arc<AtomicBool>) -> Self {
+    pub fn new(address: Address, stream: String, trim: Trim, encoder: EntryEncoder, held_max: usize, end: End) -> Self {
         let outage = Outage::new(format!("{} (writing stream '{stream}')", address.name()));
         AtOnce {
             address,
@@ -59,7 +71,7 @@ impl AtOnce {
             sent: VecDeque::new(),
             held: 0,
             held_max,
-            cancelled,
+            end,
             bytes: 0,
         }
     }
@@ -97,6 +109,7 @@ impl AtOnce {
             };
             match confirmed {
                 Ok(()) => {
+                    self.outage.over();
                     self.held -= batch.commands.len();
                     self.sent.pop_front();
                     return Ok(());
@@ -111,8 +124,9 @@ impl AtOnce {
     fn mend(&mut self, mut trouble: Trouble) -> Result<(), ConnectError> {
         loop {
             self.connection = None;
+            let stops = self.end.stopping.load(Ordering::Relaxed) && self.outage.lasts() >= STOP_PATIENCE;
             let why = match &trouble {
-                Trouble::Away(why) if !self.cancelled.load(Ordering::Relaxed) => why,
+                Trouble::Away(why) if !stops && !self.end.cancelled.load(Ordering::Relaxed) => why,
                 Trouble::Away(why) => {
                     let rows: usize = self.sent.iter().map(|batch| batch.entries).sum();
                     return Err(ConnectError::new(format!(
@@ -123,7 +137,7 @@ impl AtOnce {
                 }
                 Trouble::Refused(_) => return Err(named(&self.address, &trouble).at(format_args!("writing stream '{}'", self.stream))),
             };
-            let cancelled = self.cancelled.clone();
+            let cancelled = &self.end.cancelled;
             self.outage.failed(why, || cancelled.load(Ordering::Relaxed));
             match self.again() {
                 Ok(()) => return Ok(()),
@@ -139,7 +153,6 @@ impl AtOnce {
             connection.send(&batch.commands)?;
         }
         self.connection = Some(connection);
-        self.outage.over();
         Ok(())
     }
 }

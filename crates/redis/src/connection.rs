@@ -17,7 +17,8 @@ pub const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 /// Errors of servers that may not last: they load their data, are becoming replicas or masters, or are full of clients.
-const PASSING: [&str; 7] = ["LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "ERR max number of clients"];
+const PASSING: [&str; 8] =
+    ["LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "ERR max number of clients"];
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]

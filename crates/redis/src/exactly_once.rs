@@ -26,10 +26,11 @@ use crate::frames::{Frame, FrameReader, FrameWriter};
 use crate::resp::{self, Reply};
 
 /// Adds the entries of a frame, if its turn has come. Keys: the stream, the mark. Arguments: the mark as it must be, the
-/// mark as it will be, how many arguments of `XADD` follow that say what is trimmed, these, and the parts of the frame.
+/// mark as it will be (it is first set to what it is, so that who may not set it adds nothing), how many arguments of `XADD` follow that say what is trimmed, these, and the parts of the frame.
 const SCRIPT: &str = "\
 local mark = redis.call('GET', KEYS[2]) or ''
 if mark ~= ARGV[1] then return mark end
+redis.call('SET', KEYS[2], mark)
 local first = 4 + tonumber(ARGV[3])
 local at = first
 while at <= #ARGV do

@@ -106,7 +106,6 @@ impl Follower {
         let mut connection = Connection::open(&self.plan.address)?;
         self.feed.lend(Some(connection.cutter()?));
         self.deadline = None;
-        self.outage.over();
         self.inspected = None;
         while !self.is_done() && !self.feed.is_stopped() {
             let inspects = self.inspected.is_none_or(|then| then.elapsed() >= INSPECTED);
@@ -116,10 +115,15 @@ impl Follower {
                 self.inspected = Some(Instant::now());
             }
             connection.send(&self.question())?;
-            match self.answer(&mut connection)? {
+            let answered = self.answer(&mut connection)?;
+            self.outage.over();
+            match answered {
                 Answered::Stopped => return Ok(()),
-                // A bounded scan does not wait.
-                Answered::Entries(0) if self.position.stop.is_some() => return Ok(()),
+                // A bounded scan does not wait. What is missing up to its end is gone.
+                Answered::Entries(0) if self.position.stop.is_some() => {
+                    let known = info::ask(&mut connection, &self.position.stream)?;
+                    return self.inspect(known);
+                }
                 Answered::Entries(0) => {}
                 // Who lags behind may be overtaken by who trims.
                 Answered::Entries(count) if count >= self.plan.batch => self.inspected = None,
@@ -154,8 +158,14 @@ impl Follower {
 
     /// Looks whether entries are gone that were not read.
     fn inspect(&mut self, known: Option<Info>) -> Result<(), Trouble> {
-        let Position { stream, after, read, .. } = &mut self.position;
+        let Position { stream, after, read, stop } = &mut self.position;
         let Some(info) = known else {
+            if stop.is_some() && self.plan.lost == LostEntries::Fail {
+                return Err(Trouble::Refused(
+                    "the stream was deleted before it was read to its end; 'scan.lost-entries' = 'ignore' ends there, --fresh begins anew"
+                        .into(),
+                ));
+            }
             if !self.absent_told {
                 self.absent_told = true;
                 crate::notice(&format!("{}: there is no stream '{stream}' yet; waiting for it", self.plan.address.name()));
@@ -183,9 +193,12 @@ impl Follower {
                 crate::notice(&format!("stream '{stream}': {count} entries behind {after} are gone before they were read"));
             }
             Gone::All(removed) => {
-                crate::notice(&format!("stream '{stream}' was deleted and created anew; it is read from its beginning"));
-                *after = EntryId::ZERO;
-                *read = Some(removed);
+                crate::notice(&format!("stream '{stream}' was deleted and created anew; what was not read of the new one is"));
+                // Where its IDs have gone up to the last one read or beyond, what is up to there has come already.
+                *read = if info.last == *after { info.added } else { Some(removed) };
+                if info.last < *after {
+                    *after = EntryId::ZERO;
+                }
             }
         }
         Ok(())

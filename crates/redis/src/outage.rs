@@ -40,6 +40,11 @@ impl Outage {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
+    /// How long it has lasted.
+    pub fn lasts(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// Something came from the server: an outage, if there was one, is over.
     pub fn over(&mut self) {
         if let Some(since) = self.since.take() {

@@ -4,14 +4,14 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use tidemill_connect::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 use crate::address::Address;
-use crate::at_once::AtOnce;
+use crate::at_once::{AtOnce, End};
 use crate::connection::{Connection, Trouble, named, unexpected};
 use crate::entries::{EntryEncoder, Trim};
 use crate::exactly_once::{self, COLUMNS_MAX, Epoch, ExactlyOnce, Uncommitted};
@@ -43,15 +43,15 @@ pub struct RedisSink {
     directory: Mutex<Option<PathBuf>>,
     commits: Mutex<Commits>,
     /// The job was asked to stop: nobody waits for a server for long any more.
-    stopping: AtomicBool,
+    stopping: Arc<AtomicBool>,
 }
 
 /// What commits have in common.
 #[derive(Default)]
 struct Commits {
     connection: Option<Connection>,
-    /// Marks of this run, and of those before, which can go when the next checkpoint is safe.
-    own: Vec<String>,
+    /// Marks of earlier runs, which can go when the next checkpoint is safe. Those of the last run stay: a job that has ended
+    /// is asked for them when it is started again.
     stale: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl RedisSink {
             queue,
             directory: Mutex::new(None),
             commits: Mutex::default(),
-            stopping: AtomicBool::new(false),
+            stopping: Arc::default(),
         }
     }
 
@@ -201,14 +201,20 @@ impl Sink for RedisSink {
         let encoder = EntryEncoder::new(&self.layout, &context.schema)?;
         if self.guarantee == Guarantee::AtLeastOnce {
             let (address, stream) = (self.address.clone(), self.stream.clone());
-            return Ok(Box::new(AtOnce::new(address, stream, self.trim, encoder, self.queue, context.cancelled)));
+            return Ok(Box::new(AtOnce::new(
+                address,
+                stream,
+                self.trim,
+                encoder,
+                self.queue,
+                End { cancelled: context.cancelled, stopping: self.stopping.clone() },
+            )));
         }
         let directory = self.files()?;
         fs::create_dir_all(&directory).map_err(|e| ConnectError::io(format!("creating '{}'", directory.display()), &e))?;
         // A name for this writer and run, whatever other sinks of whatever jobs write to the same stream.
         let writer = format!("{}-{}", context.run_id, WRITERS.fetch_add(1, Ordering::Relaxed));
         let mark = format!("tidemill:{}:{:016x}-{writer}", self.stream, fingerprint(&self.owner));
-        lock(&self.commits).own.push(mark.clone());
         let files = (directory, format!("{}{writer}-", self.prefix()));
         Ok(Box::new(ExactlyOnce::new(encoder, self.stream.clone(), mark, files)))
     }
@@ -227,12 +233,6 @@ impl Sink for RedisSink {
 
     fn stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-    }
-
-    fn finished(&self) {
-        let mut commits = lock(&self.commits);
-        let own = std::mem::take(&mut commits.own);
-        self.retire(&mut commits, &own);
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {

@@ -2,6 +2,7 @@
 //! the same bounds.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arrow::datatypes::DataType;
 use tidemill_connect::socket::peer::spawn;
@@ -69,6 +70,8 @@ pub struct RedisSource {
     pub memory: OnceLock<u64>,
 }
 
+/// How often streams are looked for that a restored job does not read yet.
+const DISCOVERED: Duration = Duration::from_secs(24 * 3600);
 /// The least that is fetched ahead of a stream, bytes.
 const PREFETCH_MIN: usize = 64 << 10;
 
@@ -109,6 +112,18 @@ impl Source for RedisSource {
         let infos = self.infos(&self.streams)?;
         let positions = self.streams.iter().zip(&infos).map(|(stream, info)| self.start.position(stream, info.as_ref(), self.bounded));
         Ok(positions.map(|position| position.split()).collect())
+    }
+
+    /// Streams that the table did not name when the checkpoint was taken. Those that are read already are known by their names.
+    fn discover(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
+        let after = if let Start::After(id) = self.start { id } else { EntryId::ZERO };
+        let split = |stream: &String| Position { stream: stream.clone(), after, read: None, stop: None }.split();
+        Ok(self.streams.iter().map(split).collect())
+    }
+
+    /// The first time is right after the start, which is what counts: names do not change while a job runs.
+    fn discovery_interval(&self) -> Option<Duration> {
+        (!self.bounded).then_some(DISCOVERED)
     }
 
     fn changelog(&self) -> Changelog {

@@ -109,7 +109,8 @@ fn null_is_a_field_that_is_not_there() {
         Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)])),
         vec![Arc::new(Int64Array::from(vec![None::<i64>]))],
     );
-    let error = encoder.encode(&Block::inserts(nothing.unwrap(), 1)).err().expect("no fields").to_string();
+    let Err(error) = encoder.encode(&Block::inserts(nothing.unwrap(), 1)) else { panic!("no fields") };
+    let error = error.to_string();
     assert!(error.contains("NULL in every column"), "{error}");
 }
 

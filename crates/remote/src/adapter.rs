@@ -39,6 +39,8 @@ pub use options::{name_of, parse_options};
 const LANES_MAX: usize = 4;
 /// How long the loop sleeps at most when nothing wakes it.
 const TICK: Duration = Duration::from_millis(50);
+/// How long it sleeps at least while rows wait for others: a shorter `block.linger` would be a busy loop.
+const LINGER_MIN: Duration = Duration::from_millis(1);
 /// How long one that was asked to stop waits for a server that is away, in which its address is tried a few
 /// times: it may be that it is never back, and whoever stops a process wants it to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -183,7 +185,6 @@ impl Adapter {
         let (mut looked, mut told) = (began, began);
         let (mut lanes, mut done): (Vec<Lane>, Progress) = (Vec::new(), Progress::default());
         let mut patience = Patience::default();
-        let tick = if common.linger.is_zero() { TICK } else { TICK.min(common.linger) };
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             if stopping {
@@ -230,7 +231,7 @@ impl Adapter {
                 && now.duration_since(looked) >= interval
             {
                 looked = now;
-                waiting.extend(common.source.splits(1)?.into_iter().filter(|split| known.insert(split.id.clone())));
+                waiting.extend(common.source.discover(1)?.into_iter().filter(|split| known.insert(split.id.clone())));
             }
             let over = lanes.is_empty() && waiting.is_empty() && (discovery.is_none() || stopping);
             if over || now.duration_since(told) >= PROGRESS {
@@ -243,7 +244,9 @@ impl Adapter {
                 }
             }
             if !moved {
-                signal.wait(tick);
+                // What wakes us does not say when rows have waited long enough.
+                let lingers = lanes.iter().any(Lane::lingers);
+                signal.wait(if lingers { common.linger.clamp(LINGER_MIN, TICK) } else { TICK });
             }
         }
     }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidemill_connect::filesystem::cache::{Origins, bytes_read};
-use tidemill_connect::{listeners, siddhi_tcp};
+use tidemill_connect::{Committable, listeners, siddhi_tcp};
 use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
@@ -432,11 +432,40 @@ impl Running {
             return;
         }
         self.sinks_told = true;
-        for node in &self.shared.graph.nodes {
-            if let NodeKind::Sink(spec) = &node.kind {
-                spec.sink.stopping();
-            }
+        tell_sinks(&self.shared);
+    }
+
+    /// Commits what a checkpoint holds. That may wait for a server that is away: the sinks hear meanwhile that the job is to stop.
+    fn commit(&mut self, sinks: &BTreeMap<String, Vec<Committable>>, stop: &Stop) -> Result<(), JobError> {
+        let shared = &self.shared;
+        let commit = || {
+            shared.graph.nodes.iter().try_for_each(|node| match (&node.kind, sinks.get(&node.id)) {
+                (NodeKind::Sink(spec), Some(committables)) => {
+                    spec.sink.commit(committables).map_err(|e| JobError::failed(format!("committing table '{}': {e}", spec.table)))
+                }
+                _ => Ok(()),
+            })
+        };
+        if self.sinks_told || sinks.values().all(Vec::is_empty) {
+            return commit();
         }
+        let (done, over) = channel::<()>();
+        let (committed, told) = std::thread::scope(|scope| {
+            let watch = scope.spawn(move || {
+                while over.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                    if stop.requested() {
+                        tell_sinks(shared);
+                        return true;
+                    }
+                }
+                false
+            });
+            let committed = commit();
+            drop(done);
+            (committed, watch.join().unwrap_or(false))
+        });
+        self.sinks_told = told;
+        committed
     }
 
     /// Takes a checkpoint and commits what it holds. With `last` the writers are closed.
@@ -482,11 +511,7 @@ impl Running {
         if abort && self.taken % 2 == 1 {
             abort_now();
         }
-        for node in &self.shared.graph.nodes {
-            if let (NodeKind::Sink(spec), Some(committables)) = (&node.kind, sinks.get(&node.id)) {
-                spec.sink.commit(committables).map_err(|e| JobError::failed(format!("committing table '{}': {e}", spec.table)))?;
-            }
-        }
+        self.commit(&sinks, stop)?;
         if abort {
             abort_now();
         }
@@ -589,8 +614,8 @@ impl Running {
 
     /// Of all sources the split that lags most, if it is silent: one that gives rows catches up by itself.
     fn laggard(&self) -> Option<Laggard> {
-        let silent = self.shared.metrics.iter().filter_map(|parts| laggard(parts)).filter(|l| l.silent_s >= SILENT_S);
-        silent.min_by_key(|l| l.watermark)
+        let all = self.shared.metrics.iter().filter_map(|parts| laggard(parts));
+        all.min_by_key(|l| l.watermark).filter(|l| l.silent_s >= SILENT_S)
     }
 
     fn summary(&self, finished: bool, begun: Instant, usage: (f64, f64), read: Origins) -> Summary {
@@ -638,5 +663,14 @@ fn tell_unused(graph: &Graph, saved: &Saved) {
             unused.len(),
             first.chars().take(200).collect::<String>()
         ));
+    }
+}
+
+/// Tells the sinks that the job was asked to stop.
+fn tell_sinks(shared: &Shared) {
+    for node in &shared.graph.nodes {
+        if let NodeKind::Sink(spec) = &node.kind {
+            spec.sink.stopping();
+        }
     }
 }

@@ -82,13 +82,22 @@ pub fn query(text: &str, tables: Vec<Table>, parallel: usize) -> Result<(Logical
 fn files(path: &str, wishes: &Wishes) -> Result<Vec<String>, String> {
     match look::is_plain(path) && look::format_of(path).is_some() {
         true => Ok(vec![path.to_string()]),
-        false => Ok(look::list(path, &wishes.options)?.into_iter().map(|file| chosen(path, file)).collect()),
+        false => Ok(look::list(path, &wishes.options)?.into_iter().map(|file| chosen(path, file, wishes)).collect()),
     }
 }
 
 /// Of an archive that is read from its front, which is listed as a whole, what the path chooses in it.
-fn chosen(path: &str, file: String) -> String {
-    if path.strip_prefix(&file).is_some_and(|rest| rest.starts_with("//")) { path.to_string() } else { file }
+fn chosen(path: &str, file: String, wishes: &Wishes) -> String {
+    if path.strip_prefix(&file).is_some_and(|rest| rest.starts_with("//")) {
+        return path.to_string();
+    }
+    let is_archive = |name: &str| wishes.options.contains_key("source.archive") || look::is_archive(name);
+    let begin = path.find("://").map_or(0, |at| at + 3);
+    let mut halves = path[begin..].match_indices("//").map(|(at, _)| (&path[..begin + at], &path[begin + at + 2..]));
+    match halves.find(|(archive, _)| is_archive(archive)) {
+        Some((_, members)) if !members.is_empty() && is_archive(&file) => format!("{file}//{members}"),
+        _ => file,
+    }
 }
 
 /// The tables of one path.

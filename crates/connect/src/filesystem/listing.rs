@@ -63,7 +63,9 @@ impl Listing {
 
     /// Whether the path means one archive, and not several: then there must be something in it.
     pub fn one_archive(&self) -> bool {
-        self.location.container(&self.location.root).is_some() && !self.location.root.contains(['*', '?', '['])
+        // In an address `?` begins what the server is asked, and is no wildcard.
+        let root = self.location.root.as_str();
+        self.location.container(root).is_some() && !path::plain_name(root).contains(['*', '?', '['])
     }
 
     /// Everything there is, in order of the paths and, in an archive, of its directory.

@@ -20,7 +20,7 @@ use super::ffi::{Api, Failure, Link, Statement};
 use super::read::read;
 use super::rewrite::{Quotes, rewrite};
 use super::system::{System, Upsert, delete, insert, look_up, update};
-use super::table::{Table, Unique, mysql_indexes, postgres_types, quoted};
+use super::table::{Table, Unique, mysql_indexes, mysql_labels, postgres_types, quoted};
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect, Target};
 
 /// Prepared statements kept: lookups of some sizes, and one for each thing that a table is written by.
@@ -430,6 +430,15 @@ impl Connection for OdbcConnection {
             "" => self.usable(),
             sql => self.run("forgetting a savepoint", sql).map(drop),
         }
+    }
+
+    fn ordered_by(&mut self, table: &str, column: &Field, quoted: String) -> Result<String, DbError> {
+        // As over MySQL's own protocol: labels are ordered by their numbers, and compared with a text as texts.
+        if self.system != System::MySql || *column.data_type() != DataType::Utf8 {
+            return Ok(quoted);
+        }
+        let labels = !self.texts(&mysql_labels(table, column.name()), 1)?.is_empty();
+        Ok(if labels { format!("CAST(CONVERT({quoted} USING utf8mb4) AS BINARY)") } else { quoted })
     }
 
     fn append(&mut self, target: &Target, rows: &RecordBatch) -> Result<(), DbError> {

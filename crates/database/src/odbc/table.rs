@@ -66,6 +66,21 @@ pub(super) fn mysql_indexes(table: &str) -> String {
     )
 }
 
+/// The statement that asks MySQL for a column of a table if its values are numbers of labels: an `ENUM` or a `SET`.
+pub(super) fn mysql_labels(table: &str, column: &str) -> String {
+    let literal = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+    let (schema, name) = match table.rsplit_once('.') {
+        Some((schema, name)) => (literal(schema), name),
+        None => ("DATABASE()".into(), table),
+    };
+    format!(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {} AND column_name = {} \
+         AND data_type IN ('enum', 'set')",
+        literal(name),
+        literal(column)
+    )
+}
+
 /// The unique indexes of a table of MySQL, as far as upserts need to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unique {

@@ -44,6 +44,12 @@ pub(super) fn extents(metadata: &ArrowReaderMetadata, groups: &[usize], asked: &
         if groups.iter().any(|group| group.column(number).statistics().is_some_and(|known| known.is_min_max_deprecated())) {
             return None;
         }
+        // The library asserts that bytes of a decimal are some, and not more than it has; nobody has looked at these.
+        let bounds = groups.iter().filter_map(|group| group.column(number).statistics());
+        let mut bounds = bounds.flat_map(|known| [known.min_bytes_opt(), known.max_bytes_opt()]).flatten();
+        if wanted.is_decimal() && !bounds.all(|bytes| (1..=16).contains(&bytes.len())) {
+            return None;
+        }
         Some(Extent {
             least: converter.row_group_mins(groups.iter().copied()).ok()?,
             greatest: converter.row_group_maxes(groups.iter().copied()).ok()?,

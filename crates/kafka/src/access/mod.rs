@@ -3,8 +3,8 @@
 //! librdkafka does the same for its own connections, from the same properties. What it knows and this does not (tickets of
 //! Kerberos, tokens of OAuth, stores of Java) is refused by name, where connections of our own cannot be done without.
 //!
-//! - [`tls`]: encryption
-//! - [`scram`]: logging in without sending the password
+//! - encryption: [`tls`]
+//! - logging in without sending the password: [`scram`]
 
 mod scram;
 #[cfg(test)]

@@ -98,6 +98,8 @@ impl Lane {
         if let Some(columns) = columns {
             context.request.projection = columns;
             schema = context.request.schema();
+            // What it holds may be had by one reader only.
+            drop(reader);
             reader = common.source.open(&split, context.clone())?;
         }
         if common.changes {
@@ -148,6 +150,7 @@ impl Lane {
     /// Begins anew with other columns; where, the server says.
     fn change(&mut self, common: &Common, wanted: Option<&[String]>) -> Result<(), ConnectError> {
         let split = Split { id: self.id.clone(), position: self.begin.clone() };
+        self.reader = Box::new(Closed);
         let fresh = Lane::new(common, split, wanted)?;
         let mut sent = self.sent.and(self.publisher.sent());
         sent.reconnects += 1;
@@ -178,7 +181,10 @@ impl Lane {
     fn note(&mut self) {
         if self.owed.is_none() && self.gather.rows() == 0 {
             let place = self.reader.position();
-            if !place.is_null() && place != self.safe {
+            // What is read again begins where the server stands: a source must not forget what lies behind that, so it hears only
+            // of the place that the server has with these rows.
+            let known = !self.replays || self.mark == Some(Mark::json(self.row, place.clone()));
+            if known && !place.is_null() && place != self.safe {
                 self.owed = Some((self.row, place));
             }
         }
@@ -197,6 +203,8 @@ impl Lane {
     /// Somebody behind the source waits until what was read is safe.
     pub fn hurry(&mut self) {
         self.publisher.hurry(self.row + self.gather.rows() as u64);
+        // As before a barrier of a job: rows do not wait for company when somebody waits for them.
+        self.flush |= self.gather.rows() > 0;
         // Where the reader stands may have changed without a row. It stands at the next row only if none wait, and none are
         // passed over; before the first handshake that row has no number.
         if self.replays && self.gather.rows() == 0 && self.skip == 0 && self.first.is_some() {
@@ -368,6 +376,11 @@ impl Lane {
                 }
             }
         }
+    }
+
+    /// Rows wait for a block to be full.
+    pub fn lingers(&self) -> bool {
+        self.lingers.is_some()
     }
 
     /// Whether what is gathered waits for a block to be full.

@@ -191,6 +191,7 @@ fn a_source_is_told_which_rows_are_safe() {
     let from = format!("connector=flight,url={},name=me,from=earliest,reconnect.backoff=1 ms", source.url());
     let running = Running::start(adapter(&server, &from, None));
     running.until("the acknowledgement of the last row", || source.script().acks.last() == Some(&100));
+    assert!(source.script().acks.is_sorted());
     assert_eq!(running.end().rows, 100);
     assert_eq!(taken(&server), [(0..100).collect::<Vec<_>>()]);
 }

@@ -70,6 +70,8 @@ struct Chunk {
 
 /// The rows a chunk is read for; a multiple of no fixed block size in particular.
 const CHUNK_ROWS: usize = 2048;
+/// The same where the size of blocks follows the load: rows wait for those that are read with them, and fewer cost hardly more.
+const CHUNK_ROWS_AUTO: usize = 1024;
 
 /// Splits that are being opened at once where all will be open.
 const COMING_MAX: usize = 8;
@@ -265,7 +267,8 @@ impl SourceTask {
         Some(Laggard {
             split: active.state.split.id.clone(),
             watermark: Some(active.state.watermark).filter(|ms| *ms != NO_WATERMARK),
-            silent_s: now_ns.saturating_sub(active.last_rows_ns) as f64 / 1e9,
+            // One that was not asked is not silent.
+            silent_s: if active.waiting { now_ns.saturating_sub(active.last_rows_ns) as f64 / 1e9 } else { 0.0 },
         })
     }
 
@@ -353,7 +356,7 @@ impl SourceTask {
             return Ok(Outcome::Block(part));
         }
         let mut wanted = match &self.goal {
-            Some(goal) if self.chunked => goal.chunk(CHUNK_ROWS),
+            Some(goal) if self.chunked => goal.chunk(CHUNK_ROWS_AUTO),
             None if self.chunked => CHUNK_ROWS,
             _ => self.part_rows(),
         };

@@ -317,7 +317,7 @@ fn only_rows_that_are_chosen() {
                 assert_eq!(rows.num_columns(), 1);
                 let n = rows.column(0).as_primitive::<Float64Type>();
                 // A NULL is no yes.
-                let answer = |n: f64| if n < least { None } else { Some(n as usize % modulus == 0) };
+                let answer = |n: f64| if n < least { None } else { Some((n as usize).is_multiple_of(modulus)) };
                 Ok((least > 0.0).then(|| n.values().iter().map(|n| answer(*n)).collect::<BooleanArray>()))
             };
             let chosen = file.read(0..file.pages(), 0, &wanted, batch).unwrap().choosing(&by, Box::new(choose)).unwrap();
@@ -327,7 +327,7 @@ fn only_rows_that_are_chosen() {
                 assert!(rows.num_rows() <= batch);
                 found.extend(lines(&rows));
             }
-            let is_chosen = |i: &&usize| **i as f64 >= least && **i % modulus == 0;
+            let is_chosen = |i: &&usize| **i as f64 >= least && (**i).is_multiple_of(modulus);
             let text = |i: &usize| shape.expect(*i).splitn(3, '|').nth(2).expect("two columns more").to_string();
             let expect: Vec<String> = live.iter().filter(is_chosen).map(text).collect();
             assert_eq!(found, expect, "{shape:?}, from {least} on every {modulus}");

@@ -225,9 +225,14 @@ fn text_if(schema: SchemaRef, text_only: bool) -> SchemaRef {
 
 /// Whether a sample is read here, byte for byte, and not line by line through the connector.
 fn reads_itself(path: &str, given: &BTreeMap<String, String>) -> bool {
-    let archive = [".zip", ".tar", ".tgz", ".tbz2", ".txz"].iter().any(|end| path.to_lowercase().ends_with(end))
-        || COMPRESSED.iter().any(|end| path.to_lowercase().ends_with(&format!(".tar{end}")));
-    !["compression", "source.archive"].iter().any(|option| given.contains_key(*option)) && is_plain(path) && !archive
+    !["compression", "source.archive"].iter().any(|option| given.contains_key(*option)) && is_plain(path) && !is_archive(path)
+}
+
+/// Whether a name is one of an archive.
+pub fn is_archive(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    [".zip", ".tar", ".tgz", ".tbz2", ".txz"].iter().any(|end| lower.ends_with(end))
+        || COMPRESSED.iter().any(|end| lower.ends_with(&format!(".tar{end}")))
 }
 
 /// The beginning of a file, unpacked, and whether that is all of it.

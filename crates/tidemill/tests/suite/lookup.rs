@@ -182,7 +182,7 @@ fn a_hint_says_how_long_and_how_often() {
     let (_, output) = job(server(silent), 20, "", "/*+ LOOKUP('table'='dim', 'timeout'='200 ms') */", "JOIN");
     expect(&output, 1, &["no answer within"]);
     // What is not there yet may come.
-    let late = |id: u64, before: usize| if id % 4 == 0 && before < 2 { Reply::Status("404 Not Found") } else { named(id) };
+    let late = |id: u64, before: usize| if id.is_multiple_of(4) && before < 2 { Reply::Status("404 Not Found") } else { named(id) };
     let again = "'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', 'fixed-delay'='5 ms', 'max-attempts'='3'";
     let (lines, output) = job(server(late), 20, "", &format!("/*+ LOOKUP('table'='dim', {again}) */"), "LEFT JOIN");
     assert!(output.status.success(), "{}", text(&output));

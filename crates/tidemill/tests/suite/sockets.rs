@@ -87,6 +87,7 @@ fn a_peer_that_is_faster_than_the_job_waits() {
         let (mut slow, _) = listener.accept().expect("the job connects");
         wait_for("the job to listen", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         let mut fast = protocol.connect(port);
+        fast.set_write_timeout(Some(PATIENCE)).expect("a time");
         let chunk: Vec<u8> = (0..CHUNK_ROWS as i64).flat_map(protocol.row).collect();
         let (sent, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (taken, chunks, lines) = thread::scope(|scope| {

@@ -40,10 +40,10 @@ fn more_than_a_thousand_rows_must_be_worth_it() {
 
 #[test]
 fn a_chunk_is_a_few_whole_blocks() {
-    for (row_ns, cap, chunk) in [(100_000, 256, 1024), (150, 1024, 2048), (10, BLOCK_ROWS_AUTO, BLOCK_ROWS_AUTO)] {
+    for (row_ns, cap, chunk) in [(100_000, 256, 1024), (150, 1024, 1024), (10, BLOCK_ROWS_AUTO, BLOCK_ROWS_AUTO)] {
         let mut goal = LatencyGoal::new(None);
         (0..4_000).for_each(|_| goal.observe(goal.cap(), 0, row_ns * goal.cap() as u64));
-        assert_eq!((goal.cap(), goal.chunk(2048)), (cap, chunk), "{row_ns} ns a row");
+        assert_eq!((goal.cap(), goal.chunk(1024)), (cap, chunk), "{row_ns} ns a row");
     }
 }
 

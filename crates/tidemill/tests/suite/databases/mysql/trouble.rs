@@ -64,7 +64,7 @@ fn deadlocks(server: &Server) {
     let scratch = Scratch::new("mariadb-deadlock");
     server.sql("SET GLOBAL innodb_lock_wait_timeout = 50; UPDATE test2.locked SET v = 0");
     let update = |id: u32| format!("UPDATE test2.locked SET v = 1 WHERE id = {id}");
-    let _other = server.beside(None, &format!("BEGIN; {}; SELECT SLEEP(1); {}; ROLLBACK", update(2), update(1)));
+    let _other = server.beside(None, &format!("BEGIN; {}; SELECT SLEEP(5); {}; ROLLBACK", update(2), update(1)));
     wait_for("the lock", || !server.sql(SLEEPING).is_empty());
     runs(&scratch, &both(server, ""), &[]);
     assert_eq!(server.sql("SELECT v FROM test2.locked"), "5\n5");
