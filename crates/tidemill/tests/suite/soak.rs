@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -47,6 +48,10 @@ INSERT INTO counted
 SELECT k, COUNT(*) FROM TABLE(TUMBLE(TABLE busy, DESCRIPTOR(rt), INTERVAL '0.1' SECOND)) GROUP BY k, window_start, window_end;
 ";
 
+/// The second in which the job is stopped, and for how long: two phases' rows come together then.
+const STOPPED_AT: u64 = 3;
+const STOPPED: Duration = Duration::from_secs(2);
+
 /// The windows of `pulse` that are open, in two shards.
 const ENTRIES_MAX: u64 = 4;
 
@@ -75,6 +80,14 @@ fn soak(phases: u64) -> Vec<u64> {
     let mut memory: Vec<u64> = Vec::new();
     // The last phase is followed by a second more, in which all bounds of time pass.
     for second in 1..=2 * phases + 1 {
+        if second == STOPPED_AT {
+            // As a busy machine does at any time: behind it come the fullest blocks, and buffers get the size that these need,
+            // which they keep. What is held from then on is compared.
+            running.signal("STOP");
+            std::thread::sleep(STOPPED);
+            running.signal("CONT");
+            memory.clear();
+        }
         if let Err(e) = pulse.recv_timeout(PATIENCE) {
             panic!("second {second}: {e}: {:?}", running.end());
         }
@@ -99,11 +112,9 @@ fn soak(phases: u64) -> Vec<u64> {
 
 /// Whether less is given back than was taken: by the median of each third, which may grow by a quarter, or the most, which
 /// may double. What is held moves up and down with the phases, and rises when other work keeps the job from its rows for a
-/// while: then what is used lies on more of the system's large pages, which count as a whole, and stays there. So the least
-/// of the first third says whether there was such a moment in it; what is never given back shows in the median of all.
+/// while: then what is used lies on more of the system's large pages, which count as a whole. What is never given back shows in
+/// the median.
 fn grows(phases: u64, memory: &[u64]) -> bool {
-    // The first sample is of a job that has hardly begun.
-    let memory = &memory[memory.len().min(2) - 1..];
     let mut thirds: Vec<Vec<u64>> = memory.chunks(memory.len().div_ceil(3)).map(<[u64]>::to_vec).collect();
     thirds.iter_mut().for_each(|third| third.sort_unstable());
     let of = |place: fn(usize) -> usize| thirds.iter().map(|third| third[place(third.len())]).collect::<Vec<u64>>();
