@@ -39,6 +39,8 @@ def read(work):
                     lines.append([way, size, round_] + [row[key] for key in FIGURES])
     if not lines:
         sys.exit(f"e1.py: there are no results in '{work}'")
+    # Rounds begin with different ones.
+    sizes.sort(key=lambda size: (size == "auto", 0 if size == "auto" else int(size)))
     return runs, sizes, lines
 
 
