@@ -11,6 +11,7 @@ mod error;
 pub mod io;
 pub mod listeners;
 pub mod lookup;
+mod notices;
 pub mod registry;
 mod selection;
 mod sink;
@@ -29,6 +30,7 @@ pub mod stdio;
 
 pub use error::ConnectError;
 pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
+pub use notices::{notice, notices};
 pub use selection::Selection;
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
 pub use sockets::{Bell, Sockets, Watched};

@@ -42,8 +42,6 @@ mod not_run;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
-
 pub use connector::JDBC;
 use tidemill_connect::registry::{Connector, extend};
 
@@ -56,21 +54,4 @@ static CONNECTORS: &[&Connector] = &[&JDBC];
 /// Adds the connectors of this crate to the registry; once, at the start of the process.
 pub fn register() {
     extend(CONNECTORS);
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end, about what a connection bears with and goes on
-/// (a server that is away, rows that were refused and skipped). Without this nobody is told. The first
-/// call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
-    }
 }

@@ -3,29 +3,8 @@
 use std::time::Duration;
 
 use tidemill_connect::ConnectError;
-use tidemill_format::options::{Absent, ByteSize, OptionValue, RawOptions};
+use tidemill_format::options::{ByteSize, RawOptions, Secret};
 use tidemill_format::{option_enum, options};
-
-use crate::url::Secret;
-
-impl OptionValue for Secret {
-    const KIND: &'static str = "text";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        Ok(Secret::new(text))
-    }
-
-    /// A secret has no default, and would not be shown.
-    fn show(&self) -> Option<String> {
-        None
-    }
-}
-
-impl Absent for Secret {
-    fn or_absent(given: Option<Self>) -> Option<Self> {
-        given
-    }
-}
 
 option_enum! {
     /// What a sink promises.

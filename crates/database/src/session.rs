@@ -160,7 +160,7 @@ impl Patience {
             DbErrorKind::Retry => self.retries += 1,
             _ if !self.told => {
                 self.told = true;
-                crate::notice(&format!("{}; trying again", error.message));
+                tidemill_connect::notice(&format!("{}; trying again", error.message));
             }
             _ => {}
         }

@@ -326,7 +326,7 @@ impl Sink for JdbcSink {
         let _turn = self.turn();
         if let Err(e) = slot::forget(&mut self.session(Arc::default()), &stale) {
             // They take a little space and nothing more, so the next commit is early enough.
-            crate::notice(&format!("{}: removing marks of earlier runs from {MARKS}: {e}", self.owner));
+            tidemill_connect::notice(&format!("{}: removing marks of earlier runs from {MARKS}: {e}", self.owner));
             *lock(&self.stale) = stale;
         }
         Ok(())

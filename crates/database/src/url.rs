@@ -11,27 +11,7 @@ mod oracle;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A text that is in no message, log, plan or metric.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Secret(text.into())
-    }
-
-    /// The text, for the one place that sends it to the database.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
+use tidemill_format::options::Secret;
 
 /// Which database a URL is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +121,7 @@ impl Url {
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
             url.user = Some(decode(user)?);
-            url.password = password.map(decode).transpose()?.map(Secret);
+            url.password = password.map(decode).transpose()?.map(Secret::new);
         }
         url.take_parameters(query.unwrap_or(""))?;
         if url.database.contains('/') {
@@ -184,7 +164,7 @@ impl Url {
                 "databasename" | "database" => url.database = value,
                 "user" | "username" => url.user = Some(value),
                 "password" => {
-                    url.password = Some(Secret(value));
+                    url.password = Some(Secret::new(value));
                     url.doubtful = if enclosed { url.doubtful } else { url.doubtful.min(url.parameters.len()) };
                 }
                 "servername" | "server" if address.is_empty() => server = value,
@@ -226,7 +206,7 @@ impl Url {
             match name.to_ascii_lowercase().as_str() {
                 "user" => self.user = Some(value),
                 "password" => {
-                    self.password = Some(Secret(value));
+                    self.password = Some(Secret::new(value));
                     self.doubtful = self.doubtful.min(self.parameters.len());
                 }
                 _ => self.parameters.push((name, value)),

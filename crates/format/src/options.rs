@@ -5,6 +5,7 @@
 //! ([`RawOptions`]), then the validated struct.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use crate::FormatError;
@@ -176,6 +177,41 @@ impl OptionValue for String {
     }
     fn show(&self) -> Option<String> {
         Some(self.clone())
+    }
+}
+
+/// A text that is in no message, log, plan or metric.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+
+    /// The text, for who sends it to the server.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl OptionValue for Secret {
+    const KIND: &'static str = "text";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(Secret::new(text))
+    }
+
+    /// A secret has no default, and would not be shown.
+    fn show(&self) -> Option<String> {
+        None
     }
 }
 
@@ -352,7 +388,7 @@ macro_rules! required {
         fn or_absent(given: Option<Self>) -> Option<Self> { given }
     })*};
 }
-required!(String, u16, u32, u64, usize, i64, f64, bool, char, Duration, ByteSize);
+required!(String, u16, u32, u64, usize, i64, f64, bool, char, Duration, ByteSize, Secret);
 
 /// `str::trim` in the positions where the macro needs it; not for use elsewhere.
 #[doc(hidden)]

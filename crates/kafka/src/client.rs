@@ -206,7 +206,7 @@ impl ConsumerContext for Context {
             // Nothing to commit is no failure.
             Err(e) if e.rdkafka_error_code() != Some(RDKafkaErrorCode::NoOffset) => {
                 if !self.commit_failed.swap(true, Ordering::AcqRel) {
-                    crate::notice(&format!("{}: {e}; the job goes on, its own checkpoints do not need it", self.outage.name()));
+                    tidemill_connect::notice(&format!("{}: {e}; the job goes on, its own checkpoints do not need it", self.outage.name()));
                 }
             }
             _ => self.commit_failed.store(false, Ordering::Release),

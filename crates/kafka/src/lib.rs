@@ -48,8 +48,6 @@ mod upsert;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
-
 pub use connector::{KAFKA, UPSERT_KAFKA};
 use tidemill_connect::registry::{Connector, extend};
 
@@ -59,21 +57,4 @@ static CONNECTORS: &[&Connector] = &[&KAFKA, &UPSERT_KAFKA];
 /// Adds the connectors of this crate to the registry; once, at the start of the process.
 pub fn register() {
     extend(CONNECTORS);
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end, about what a client bears with and goes on
-/// (brokers that are away, offsets that could not be committed). Without this nobody is told. The
-/// first call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
-    }
 }

@@ -43,7 +43,7 @@ impl Outage {
         if self.down.swap(false, Ordering::AcqRel) {
             let seconds = clock::now_ns().saturating_sub(self.since_ns.load(Ordering::Acquire)) / 1_000_000_000;
             let errors = self.errors.swap(0, Ordering::AcqRel);
-            crate::notice(&format!("{} answers again, after {seconds} s and {errors} failed attempts", self.name));
+            tidemill_connect::notice(&format!("{} answers again, after {seconds} s and {errors} failed attempts", self.name));
         }
     }
 
@@ -73,7 +73,7 @@ impl Outage {
         if !self.down.swap(true, Ordering::AcqRel) {
             self.since_ns.store(clock::now_ns(), Ordering::Release);
             let why = self.last_error().map(|e| format!(" ({e})")).unwrap_or_default();
-            crate::notice(&format!("{}: no broker answers{why}; trying on", self.name));
+            tidemill_connect::notice(&format!("{}: no broker answers{why}; trying on", self.name));
         }
     }
 }

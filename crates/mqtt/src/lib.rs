@@ -35,8 +35,6 @@ mod topic;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
-
 pub use connector::CONNECTOR;
 use tidemill_connect::registry::{Connector, extend};
 
@@ -46,20 +44,4 @@ static CONNECTORS: &[&Connector] = &[&CONNECTOR];
 /// Adds the connector of this crate to the registry; once, at the start of the process.
 pub fn register() {
     extend(CONNECTORS);
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end, about what a client bears with and goes on (a broker that is
-/// away, a session that it has lost). Without this nobody is told. The first call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
-    }
 }

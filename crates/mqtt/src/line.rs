@@ -269,7 +269,7 @@ impl Line {
 
     /// Connects again.
     fn again(&mut self, why: &str) -> Result<(), ConnectError> {
-        crate::notice(&format!("writing to {}: {why}; connecting again", self.target));
+        tidemill_connect::notice(&format!("writing to {}: {why}; connecting again", self.target));
         self.peers.remove(0);
         if self.since.elapsed() < SHORT_LIFE {
             self.peers.pause(SHORT_LIFE_PAUSE);
@@ -283,7 +283,7 @@ impl Line {
         self.sent = 0;
         // What was in it went to the broker in part, or waits.
         self.out.clear();
-        crate::notice(&format!("{} answers again, after {} s", self.target, gone.elapsed().as_secs()));
+        tidemill_connect::notice(&format!("{} answers again, after {} s", self.target, gone.elapsed().as_secs()));
         self.check_accepted()
     }
 

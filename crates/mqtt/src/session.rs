@@ -99,7 +99,7 @@ impl Session {
             let inbox = self.inbox.clone();
             let (link, accepted) = self.target.connect(&self.peers, &self.wanted, patience, || inbox.has_ended())?;
             if let Some(since) = gone {
-                crate::notice(&format!("{} answers again, after {} s", self.target, since.elapsed().as_secs()));
+                tidemill_connect::notice(&format!("{} answers again, after {} s", self.target, since.elapsed().as_secs()));
             }
             self.begin(gone.is_some(), accepted.session_present);
             let begun = Instant::now();
@@ -108,7 +108,7 @@ impl Session {
                 Err(_) if self.inbox.has_ended() => return Ok(()),
                 Err(Broken::Lasting(why)) => return Err(ConnectError::new(format!("reading from {}: {why}", self.target))),
                 Err(Broken::Passing(why)) => {
-                    crate::notice(&format!("reading from {}: {why}; connecting again", self.target));
+                    tidemill_connect::notice(&format!("reading from {}: {why}; connecting again", self.target));
                 }
             }
             self.peers.remove(0);
@@ -125,7 +125,7 @@ impl Session {
         self.ledger.begin(session_present);
         let expected = again || (self.resumed && !self.wanted.clean_start);
         if expected && !session_present && self.quality == Quality::AtLeastOnce {
-            crate::notice(&format!(
+            tidemill_connect::notice(&format!(
                 "reading from {}: the broker has no session of the client '{}' (any more): what was published meanwhile is missed",
                 self.target, self.wanted.client_id
             ));

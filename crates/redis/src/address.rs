@@ -10,8 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tidemill_connect::ConnectError;
 use tidemill_connect::certificates::trusted;
+use tidemill_format::options::Secret;
 
-use crate::options::{CommonOptions, Secret};
+use crate::options::CommonOptions;
 
 /// The port of servers that have no other.
 const PORT: u16 = 6379;

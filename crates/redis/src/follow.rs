@@ -168,7 +168,7 @@ impl Follower {
             }
             if !self.absent_told {
                 self.absent_told = true;
-                crate::notice(&format!("{}: there is no stream '{stream}' yet; waiting for it", self.plan.address.name()));
+                tidemill_connect::notice(&format!("{}: there is no stream '{stream}' yet; waiting for it", self.plan.address.name()));
             }
             return Ok(());
         };
@@ -190,10 +190,10 @@ impl Follower {
             }
             Gone::Some(count, all) => {
                 *read = Some(all);
-                crate::notice(&format!("stream '{stream}': {count} entries behind {after} are gone before they were read"));
+                tidemill_connect::notice(&format!("stream '{stream}': {count} entries behind {after} are gone before they were read"));
             }
             Gone::All(removed) => {
-                crate::notice(&format!("stream '{stream}' was deleted and created anew; what was not read of the new one is"));
+                tidemill_connect::notice(&format!("stream '{stream}' was deleted and created anew; what was not read of the new one is"));
                 // Where its IDs have gone up to the last one read or beyond, what is up to there has come already.
                 *read = if info.last == *after { info.added } else { Some(removed) };
                 if info.last < *after {

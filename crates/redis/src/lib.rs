@@ -38,7 +38,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use connector::REDIS_STREAMS;
 use tidemill_connect::registry::{Connector, extend};
@@ -49,22 +49,6 @@ static CONNECTORS: &[&Connector] = &[&REDIS_STREAMS];
 /// Adds the connectors of this crate to the registry; once, at the start of the process.
 pub fn register() {
     extend(CONNECTORS);
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end, about what a client bears with and goes on (a server that is away,
-/// streams that are not there yet). Without this nobody is told. The first call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
-    }
 }
 
 /// What a lock guards, whoever has panicked with it.

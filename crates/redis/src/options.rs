@@ -1,51 +1,9 @@
 //! The options of the connector, in groups: those of both directions, those of reading and those of writing.
 
-use std::fmt;
 use std::time::Duration;
 
-use tidemill_format::options::{Absent, ByteSize, OptionValue};
+use tidemill_format::options::{ByteSize, Secret};
 use tidemill_format::{option_enum, options};
-
-/// A text that is in no message, log, plan or metric.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Secret(text.into())
-    }
-
-    /// The text, for who sends it to the server.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl OptionValue for Secret {
-    const KIND: &'static str = "text";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        Ok(Secret::new(text))
-    }
-
-    /// A secret has no default, and would not be shown.
-    fn show(&self) -> Option<String> {
-        None
-    }
-}
-
-impl Absent for Secret {
-    fn or_absent(given: Option<Self>) -> Option<Self> {
-        given
-    }
-}
 
 option_enum! {
     /// Where a scan begins that no checkpoint continues.

@@ -33,7 +33,7 @@ impl Outage {
     pub fn failed(&mut self, why: &str, stop: impl Fn() -> bool) {
         if self.since.is_none() {
             self.since = Some(Instant::now());
-            crate::notice(&format!("{}: {why}; trying on", self.name));
+            tidemill_connect::notice(&format!("{}: {why}; trying on", self.name));
         }
         self.attempts += 1;
         pause(self.pause, stop);
@@ -48,7 +48,12 @@ impl Outage {
     /// Something came from the server: an outage, if there was one, is over.
     pub fn over(&mut self) {
         if let Some(since) = self.since.take() {
-            crate::notice(&format!("{} answers again, after {} s and {} attempts", self.name, since.elapsed().as_secs(), self.attempts));
+            tidemill_connect::notice(&format!(
+                "{} answers again, after {} s and {} attempts",
+                self.name,
+                since.elapsed().as_secs(),
+                self.attempts
+            ));
             self.attempts = 0;
             self.pause = PAUSE_MIN;
         }

@@ -4,7 +4,7 @@
 //! Everything here offers plain interfaces that block or are polled; tokio runs behind them, in one
 //! small runtime that all clients of the process share ([`runtime`]). What does not live here: the
 //! server side of the protocol, and anything that writes to the terminal; what a user should know
-//! while a client goes on trying is told to whoever called [`notices`].
+//! while a client goes on trying goes by [`tidemill_connect::notice`].
 //!
 //! - [`url`] reads `flight://host:port/stream`
 //! - [`flight`]: the connector `flight`, the publisher and the subscriber it is made of
@@ -20,8 +20,6 @@ pub mod runtime;
 pub mod url;
 pub mod websocket;
 
-use std::sync::OnceLock;
-
 use tidemill_connect::registry::{self, Connector};
 
 /// The connectors of this crate, in order of name.
@@ -30,21 +28,4 @@ static CONNECTORS: &[&Connector] = &[&flight::CONNECTOR, &http::CONNECTOR, &webs
 /// Adds the connectors of this crate to the registry; once, at the start of the process.
 pub fn register() {
     registry::extend(CONNECTORS);
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end, about what a client bears with and goes on (a
-/// server that is away, rows of a live stream that may be missed). Without this nobody is told.
-/// The first call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
-    }
 }

@@ -657,7 +657,7 @@ fn tell_unused(graph: &Graph, saved: &Saved) {
     let has = |id: &&String| graph.nodes.iter().any(|node| node.id == **id);
     let unused: BTreeSet<&String> = saved.tables.keys().chain(saved.runs.keys()).filter(|id| !has(id)).collect();
     if let Some(first) = unused.first() {
-        crate::process::notice(&format!(
+        tidemill_connect::notice(&format!(
             "the checkpoint has state of {} parts of the query that are not in the job any more, and leaves it unused; what was edited begins \
              empty, --fresh begins all of it anew. The first is {}",
             unused.len(),

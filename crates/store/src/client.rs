@@ -202,10 +202,10 @@ fn s3(bucket: &str, options: &StoreOptions) -> object_store::Result<Backend> {
         builder = builder.with_access_key_id(key);
     }
     if let Some(secret) = &options.secret_key {
-        builder = builder.with_secret_access_key(&secret.0);
+        builder = builder.with_secret_access_key(secret.reveal());
     }
     if let Some(token) = &options.session_token {
-        builder = builder.with_token(&token.0);
+        builder = builder.with_token(token.reveal());
     }
     match (&options.region, &profile.region) {
         (Some(region), _) => builder = builder.with_region(region),
@@ -239,7 +239,7 @@ fn azure(base: &str, options: &StoreOptions) -> object_store::Result<Backend> {
         builder = builder.with_account(account);
     }
     if let Some(key) = &options.secret_key {
-        builder = builder.with_access_key(&key.0);
+        builder = builder.with_access_key(key.reveal());
     }
     builder =
         builder.with_url(base).with_retry(retry(options)).with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), timeout(options));

@@ -56,7 +56,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(not(feature = "cloud"))]
 pub use absent::{Lock, ObjectFile, ObjectWriter, Reserved, Store, network_bytes, network_waited};
 pub use error::{Kind, StoreError};
-pub use options::{Secret, StoreOptions};
+pub use options::StoreOptions;
 
 #[cfg(feature = "cloud")]
 pub use {lock::Lock, open::network_bytes, open::network_waited, ranges::ObjectFile, ranges::Reserved, store::Store, writer::ObjectWriter};

@@ -1,33 +1,10 @@
 //! The options `store.…` of a table or command, beside what the environment says.
 
-use std::fmt;
 use std::time::Duration;
 
-use tidemill_format::options::{ByteSize, OptionSet, OptionValue, RawOptions};
+use tidemill_format::options::{ByteSize, OptionSet, OptionValue, RawOptions, Secret};
 
 use crate::error::{Kind, StoreError};
-
-/// A text that no log or error shows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
-
-impl OptionValue for Secret {
-    const KIND: &'static str = "text";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        Ok(Secret(text.to_string()))
-    }
-
-    fn show(&self) -> Option<String> {
-        None
-    }
-}
 
 tidemill_format::options! {
     /// How object stores and web servers are reached. What is not said here comes from the environment:
@@ -103,7 +80,7 @@ impl StoreOptions {
     /// Tells sets of options apart, secrets included: clients are shared by those that are equal.
     #[cfg(feature = "cloud")]
     pub(crate) fn fingerprint(&self) -> String {
-        let secret = |s: &Option<Secret>| s.as_ref().map(|s| s.0.clone());
+        let secret = |s: &Option<Secret>| s.as_ref().map(|s| s.reveal().to_string());
         format!("{self:?} {:?} {:?}", secret(&self.secret_key), secret(&self.session_token))
     }
 }
@@ -139,7 +116,7 @@ mod tests {
     #[test]
     #[cfg(feature = "cloud")]
     fn secrets_are_told_apart_and_not_shown() {
-        let with = |secret: &str| StoreOptions { secret_key: Some(Secret(secret.to_string())), ..StoreOptions::default() };
+        let with = |secret: &str| StoreOptions { secret_key: Some(Secret::new(secret)), ..StoreOptions::default() };
         assert_ne!(with("a1b2").fingerprint(), with("c3").fingerprint());
         assert!(!format!("{:?}", with("a1b2")).contains("a1b2"));
     }

@@ -10,7 +10,9 @@ use crate::ahead::Ahead;
 use crate::client::{self, Place};
 use crate::emulator::{Behaviour, Emulator, Fault};
 use crate::reader::ObjectReader;
-use crate::{Kind, Object, Pending, Secret, Store, StoreError, StoreOptions};
+use tidemill_format::options::Secret;
+
+use crate::{Kind, Object, Pending, Store, StoreError, StoreOptions};
 use tidemill_format::options::ByteSize;
 
 fn emulator() -> Emulator {
@@ -413,7 +415,7 @@ fn credentials_of_options() {
     let with = |secret: Option<&str>| {
         let options = StoreOptions {
             access_key: Some("id".into()),
-            secret_key: secret.map(|s| Secret(s.into())),
+            secret_key: secret.map(Secret::new),
             region: Some("eu-1".into()),
             ..StoreOptions::default()
         };

@@ -39,33 +39,18 @@ fn notice(text: &str) {
 fn main() -> ExitCode {
     allocator::keep_what_is_free();
     tidemill_hub::register();
-    tidemill_runtime::process::notices(notice);
+    tidemill_connect::notices(notice);
     tidemill_runtime::at_rest(allocator::collect_at_times);
     #[cfg(feature = "network")]
-    {
-        tidemill_remote::register();
-        tidemill_remote::notices(notice);
-    }
+    tidemill_remote::register();
     #[cfg(feature = "kafka")]
-    {
-        tidemill_kafka::register();
-        tidemill_kafka::notices(notice);
-    }
+    tidemill_kafka::register();
     #[cfg(feature = "mqtt")]
-    {
-        tidemill_mqtt::register();
-        tidemill_mqtt::notices(notice);
-    }
+    tidemill_mqtt::register();
     #[cfg(feature = "redis")]
-    {
-        tidemill_redis::register();
-        tidemill_redis::notices(notice);
-    }
+    tidemill_redis::register();
     #[cfg(feature = "databases")]
-    {
-        tidemill_database::register();
-        tidemill_database::notices(notice);
-    }
+    tidemill_database::register();
     let cli = Cli::parse();
     // A server outlives those who read its log.
     #[cfg(feature = "network")]

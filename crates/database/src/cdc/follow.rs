@@ -152,7 +152,7 @@ impl Follower {
                 self.feed.undo(from, now.parts.last().and_then(|part| part.upto.as_deref()))?;
                 self.log.replay(&mut self.feed, from, at)?;
             } else {
-                crate::notice(&format!(
+                tidemill_connect::notice(&format!(
                     "table {}: its first reading was cut off and is gone on with; rows that were read behind the last checkpoint \
                      and deleted since may stay in the tables that are written, for the log does not hold old rows \
                      ('changelog-mode' = 'upsert')",

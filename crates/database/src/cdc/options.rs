@@ -4,10 +4,8 @@
 use std::time::Duration;
 
 use tidemill_connect::ConnectError;
-use tidemill_format::options::RawOptions;
+use tidemill_format::options::{RawOptions, Secret};
 use tidemill_format::{option_enum, options};
-
-use crate::url::Secret;
 
 option_enum! {
     /// Where reading begins.

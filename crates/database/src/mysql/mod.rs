@@ -66,7 +66,7 @@ impl Abilities {
     /// Notes that loading from the client is off, and says so the first time.
     fn no_local_infile(&self) {
         if self.local_infile.swap(false, Ordering::Relaxed) {
-            crate::notice(
+            tidemill_connect::notice(
                 "MySQL: the server does not allow LOAD DATA LOCAL INFILE (local_infile is off); \
                  rows go in by INSERT statements, which takes a little longer",
             );
@@ -76,7 +76,7 @@ impl Abilities {
     /// Notes that temporary tables cannot be made, and says so the first time.
     fn no_temporary_tables(&self, why: &str) {
         if self.temporary_tables.swap(false, Ordering::Relaxed) {
-            crate::notice(&format!("MySQL: {why}; rows are updated and deleted by lists of values, which takes longer"));
+            tidemill_connect::notice(&format!("MySQL: {why}; rows are updated and deleted by lists of values, which takes longer"));
         }
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, DriverError, Error, Opts, OptsBuilder, SslOpts};
 
+use tidemill_format::options::Secret;
+
 use super::error::{ACCESS_DENIED, code, db_error};
 use crate::driver::DbError;
-use crate::url::{Secret, SslMode, Url};
+use crate::url::{SslMode, Url};
 
 const PORT: u16 = 3306;
 

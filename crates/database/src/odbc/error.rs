@@ -4,10 +4,11 @@
 //! nothing better than `HY000`, the database's number is asked. What is not listed here is
 //! [`DbErrorKind::Fatal`]: repeating what nobody understands helps nobody.
 
+use tidemill_format::options::Secret;
+
 use super::ffi::{Failure, Record};
 use super::system::System;
 use crate::driver::{DbError, DbErrorKind};
-use crate::url::Secret;
 
 /// Records of an error that a message shows.
 const RECORDS_SHOWN: usize = 2;

@@ -31,8 +31,10 @@ use std::time::Duration;
 use self::connection::OdbcConnection;
 use self::error::without;
 use self::system::System;
+use tidemill_format::options::Secret;
+
 use crate::driver::{Connection, DbError, Dialect, Driver};
-use crate::url::{Secret, Url};
+use crate::url::Url;
 
 /// How long a database is waited for that nobody knows by its driver's name, to find out which one it is.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);

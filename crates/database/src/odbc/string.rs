@@ -1,7 +1,7 @@
 //! Connection strings, `Driver={PostgreSQL Unicode};Server=db;Database=events`: taken apart, and put together again with the
 //! login. A value in braces may hold semicolons; `}}` is a brace there.
 
-use crate::url::Secret;
+use tidemill_format::options::Secret;
 
 /// Keywords whose values may be shown: they say where the database is. Of all others nobody knows whether they are
 /// secrets.

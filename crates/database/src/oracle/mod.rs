@@ -30,8 +30,10 @@ use std::time::Duration;
 
 use self::connection::OracleConnection;
 use self::dialect::OracleDialect;
+use tidemill_format::options::Secret;
+
 use crate::driver::{Connection, DbError, Dialect, Driver};
-use crate::url::{Secret, SslMode, Url};
+use crate::url::{SslMode, Url};
 
 /// The port, if the URL has none.
 const PORT: u16 = 1521;

@@ -104,7 +104,7 @@ impl Refusals {
             OnRefused::DeadLetter => self.keep(row, error)?,
         }
         if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
-            crate::notice(&format!(
+            tidemill_connect::notice(&format!(
                 "{}: the row ({}) was refused and is passed over, as others will be: {error}",
                 self.owner,
                 describe(row)

@@ -33,8 +33,10 @@ use rustls::ClientConfig;
 use self::connection::SqlServerConnection;
 use self::dialect::SqlServerDialect;
 use self::greeting::Encryption;
+use tidemill_format::options::Secret;
+
 use crate::driver::{Connection, DbError, Dialect, Driver};
-use crate::url::{Secret, SslMode, Url};
+use crate::url::{SslMode, Url};
 
 /// The port, if the URL has none.
 const PORT: u16 = 1433;

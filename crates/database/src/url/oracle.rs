@@ -4,7 +4,9 @@
 //! `…@(DESCRIPTION=…)`, with `?name=value&…` behind each; `user/password` may stand in front of the `@`. What goes into a
 //! descriptor is of plain characters, so that nothing in it means something else.
 
-use super::{Scheme, Secret, Url, host_and_port, strip};
+use tidemill_format::options::Secret;
+
+use super::{Scheme, Url, host_and_port, strip};
 
 impl Url {
     /// What stands behind `oracle:`.
@@ -23,7 +25,7 @@ impl Url {
                 return Err("expected jdbc:oracle:thin:@//host:port/service; a login in front of the @ is user/password".into());
             }
             url.user = Some(user.to_string()).filter(|user| !user.is_empty());
-            url.password = password.map(|p| Secret(p.to_string()));
+            url.password = password.map(Secret::new);
         }
         if place.starts_with('(') {
             let end = place.rfind(')').ok_or("the ')' behind a descriptor is missing")? + 1;

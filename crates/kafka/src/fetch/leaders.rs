@@ -107,7 +107,7 @@ fn apply(shared: &Arc<Shared>, found: Leaders) {
     }
     shared.changed();
     for notice in notices {
-        crate::notice(&format!("{}: {notice}", shared.outage.name()));
+        tidemill_connect::notice(&format!("{}: {notice}", shared.outage.name()));
     }
 }
 

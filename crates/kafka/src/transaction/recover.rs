@@ -77,7 +77,7 @@ pub fn commit(connection: &Connection, prepared: &[Prepared], lost: LostTransact
                     "{doing}: {given_up}; 'sink.lost-transactions' = 'ignore' goes on without it, --fresh begins anew"
                 )));
             }
-            LostTransactions::Ignore => crate::notice(&format!("{}: {doing}: {given_up}; ignored", connection.owner)),
+            LostTransactions::Ignore => tidemill_connect::notice(&format!("{}: {doing}: {given_up}; ignored", connection.owner)),
         }
     }
     Ok(())

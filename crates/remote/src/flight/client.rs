@@ -400,7 +400,7 @@ impl Tries {
         match self.reconnect.pause(self.failed) {
             Some(pause) => {
                 if self.failed == 1 {
-                    crate::notice(&format!("{place}: {}; trying again", trouble.text));
+                    tidemill_connect::notice(&format!("{place}: {}; trying again", trouble.text));
                 }
                 Ok(pause)
             }

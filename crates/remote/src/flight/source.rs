@@ -94,7 +94,7 @@ impl Source for FlightSource {
             return;
         }
         if let Err(error) = acknowledge_once(&self.client, &Request::of(&self.options), offset) {
-            crate::notice(&error.to_string());
+            tidemill_connect::notice(&error.to_string());
         }
     }
 }

@@ -540,7 +540,7 @@ async fn attempt(
             state.gaps += 1;
             if state.gaps == 1 {
                 let place = client.place();
-                crate::notice(&format!(
+                tidemill_connect::notice(&format!(
                     "{place}: the connection was broken; rows that came meanwhile may be missing, and this is told only once"
                 ));
             }

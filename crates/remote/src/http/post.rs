@@ -119,7 +119,7 @@ impl Post {
                 });
             }
             if failed == 1 {
-                crate::notice(&format!("{}: {why}; trying again", doing()));
+                tidemill_connect::notice(&format!("{}: {why}; trying again", doing()));
             }
             if !outbox.pause(self.retry.pause(failed, after, chance())) {
                 return Err(format!("{}: {why}; the job was stopped before it could be tried again", doing()));

@@ -182,7 +182,7 @@ impl Line {
         if self.call.target.attempts() == 0 {
             return Err(ConnectError::new(format!("{lost}; set 'reconnect.attempts' to connect again")));
         }
-        crate::notice(&format!("{lost}; connecting again"));
+        tidemill_connect::notice(&format!("{lost}; connecting again"));
         self.peer += 1;
         self.socket = self.call.connect(self.peer, true).map_err(|e| ConnectError::new(format!("{lost}; then: {e}")))?;
         (self.asked, self.since) = (false, Instant::now());

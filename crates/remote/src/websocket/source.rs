@@ -159,7 +159,7 @@ impl Client {
                 return;
             }
             if let Some(why) = end.why() {
-                crate::notice(&format!("reading from {place}: {why}; connecting again"));
+                tidemill_connect::notice(&format!("reading from {place}: {why}; connecting again"));
             }
             next = self.connect(peer + 1, true);
         }

@@ -17,7 +17,6 @@ use arrow::ipc::writer::StreamWriter;
 use tidemill_operator::Wake;
 use tidemill_operator::process::Handshake;
 
-use super::notice;
 use super::wire::AnswerReader;
 
 /// Bytes of answers that nobody has taken before no more are read.
@@ -319,7 +318,7 @@ fn listen(mut stderr: ChildStderr, function: &str, post: &Post) {
     let say = |line: &mut Vec<u8>| {
         let text = String::from_utf8_lossy(line).trim_end().to_string();
         line.clear();
-        notice(&format!("function {function}: {text}"));
+        tidemill_connect::notice(&format!("function {function}: {text}"));
         let mut mail = post.lock();
         if mail.lines.len() == LINES_MAX {
             mail.lines.pop_front();

@@ -13,7 +13,6 @@ pub mod threads;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
@@ -81,23 +80,6 @@ impl FunctionOptions {
     /// All of them, for the reference page.
     pub fn reference() -> Vec<OptionSpec> {
         Self::specs()
-    }
-}
-
-static NOTICES: OnceLock<fn(&str)> = OnceLock::new();
-
-/// Where notices go: a line each, without line end; what processes of functions write to their standard
-/// error, with the function's name, and what jobs have to say that is no error. Without this nobody is told. The first
-/// call counts.
-pub fn notices(to: fn(&str)) {
-    // Whoever came first keeps them.
-    let _ = NOTICES.set(to);
-}
-
-/// Tells who asked for notices.
-pub(crate) fn notice(text: &str) {
-    if let Some(to) = NOTICES.get() {
-        to(text);
     }
 }
 

@@ -194,7 +194,7 @@ pub(super) fn tell_of_cascades(conn: &mut Conn, followed: &Followed) -> Result<(
             .map(|(when, rule)| format!("{when} {rule}"))
             .collect();
         if !rules.is_empty() {
-            crate::notice(&format!(
+            tidemill_connect::notice(&format!(
                 "table {}: what the server changes in it by its foreign key '{}' ({}) when rows of '{}' change is not in the log, and \
                  not in what this job makes of the table; delete or change its rows first",
                 followed.table,

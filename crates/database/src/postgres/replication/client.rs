@@ -22,9 +22,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
+use tidemill_format::options::Secret;
+
 use super::super::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_RETRIES, error};
 use crate::driver::{DbError, DbErrorKind};
-use crate::url::Secret;
 
 /// Bytes that are read at once, if there are as many.
 const READ_BYTES: usize = 128 << 10;

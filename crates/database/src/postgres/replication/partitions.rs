@@ -71,7 +71,7 @@ fn vanished(before: &Partitions, now: &Partitions) -> Vec<String> {
 /// Tells of a table.
 pub(super) fn tell(name: &str, told: &[String]) {
     for what in told {
-        crate::notice(&format!(
+        tidemill_connect::notice(&format!(
             "table {name}: {what}, which is not in the change log; rows that went with it stay in what the job has written"
         ));
     }
