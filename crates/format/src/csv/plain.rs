@@ -90,59 +90,95 @@ fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> 
     Some(Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), nulls) }))
 }
 
-const LANES: usize = 16;
-const ONES: u128 = u128::from_le_bytes([1; LANES]);
-const HIGH: u128 = ONES << 7;
-const ZEROS: u128 = u128::from_le_bytes([b'0'; LANES]);
-const POINTS: u128 = u128::from_le_bytes([b'.'; LANES]);
+/// The digits of a number side by side in a word, a byte (lane) each: `$bytes` of them in `$word`. Most numbers have eight digits
+/// at most, and half of the word is half of the work.
+macro_rules! lanes {
+    ($name:ident, $word:ty, $bytes:literal, $number:expr) => {
+        mod $name {
+            pub const LANES: usize = $bytes;
+            const ONES: $word = <$word>::from_le_bytes([1; LANES]);
+            const HIGH: $word = ONES << 7;
+            const ZEROS: $word = <$word>::from_le_bytes([b'0'; LANES]);
+            const POINTS: $word = <$word>::from_le_bytes([b'.'; LANES]);
 
-/// Which of 16 lanes lie at or above one.
-#[inline(always)]
-fn lanes_from(lane: usize) -> u128 {
-    const LANES_FROM: [u8; 2 * LANES] = {
-        let mut bytes = [0; 2 * LANES];
-        let mut at = LANES;
-        while at < 2 * LANES {
-            bytes[at] = 0xff;
-            at += 1;
+            /// Which lanes lie at or above one.
+            #[inline(always)]
+            fn lanes_from(lane: usize) -> $word {
+                const LANES_FROM: [u8; 2 * LANES] = {
+                    let mut bytes = [0; 2 * LANES];
+                    let mut at = LANES;
+                    while at < 2 * LANES {
+                        bytes[at] = 0xff;
+                        at += 1;
+                    }
+                    bytes
+                };
+                // A load is cheaper than a shift of 128 bits.
+                <$word>::from_le_bytes(*LANES_FROM[LANES - lane..].first_chunk().expect("twice as many"))
+            }
+
+            /// The bytes `from..to` at the upper end of a word, zeros ('0') before them; `None` if there is none or there are too
+            /// many of them, or too few bytes before `to`.
+            #[inline(always)]
+            fn lanes(buffer: &[u8], from: usize, to: usize) -> Option<$word> {
+                let unused = LANES.wrapping_sub(to - from);
+                if unused >= LANES {
+                    return None;
+                }
+                let all = <$word>::from_le_bytes(buffer.get(to.checked_sub(LANES)?..to)?.try_into().ok()?);
+                let mask = lanes_from(unused);
+                Some(all & mask | ZEROS & !mask)
+            }
+
+            /// The number that the digits stand for; `None` if a byte is no digit.
+            #[inline(always)]
+            fn digits(lanes: $word) -> Option<u64> {
+                // With '0' taken off, digits are 0 to 9, and adding 118 reaches the high bit from 10 on.
+                let values = lanes ^ ZEROS;
+                let too_large = ((values & !HIGH) + <$word>::from_le_bytes([118; LANES])) | values;
+                if too_large & HIGH != 0 {
+                    return None;
+                }
+                let number: fn($word) -> u64 = $number;
+                Some(number(values))
+            }
+
+            /// The whole number at `from..to`.
+            #[inline(always)]
+            pub fn whole(buffer: &[u8], from: usize, to: usize) -> Option<u64> {
+                digits(lanes(buffer, from, to)?)
+            }
+
+            /// The number at `from..to` without its point, and how many digits are behind that.
+            #[inline(always)]
+            pub fn with_point(buffer: &[u8], from: usize, to: usize) -> Option<(u64, usize)> {
+                let lanes = lanes(buffer, from, to)?;
+                // The lowest lane that is marked holds a point; those above it may be marked wrongly, and are not looked at.
+                let differs = lanes ^ POINTS;
+                let points = differs.wrapping_sub(ONES) & !differs & HIGH;
+                if points == 0 {
+                    return Some((digits(lanes)?, 0));
+                }
+                let lane = points.trailing_zeros() as usize / 8;
+                // The digits before the point move up by one.
+                let before = lanes & !lanes_from(lane);
+                let behind = lanes & lanes_from(lane + 1);
+                Some((digits(before << 8 | behind | <$word>::from(b'0'))?, LANES - 1 - lane))
+            }
         }
-        bytes
     };
-    // A load is cheaper than a shift of 128 bits.
-    u128::from_le_bytes(*LANES_FROM[LANES - lane..].first_chunk().expect("32 bytes"))
 }
+lanes!(short, u64, 8, super::eight);
+lanes!(long, u128, 16, |digits| super::eight(digits as u64) * 100_000_000 + super::eight((digits >> 64) as u64));
 
-/// The bytes `from..to` at the upper end of 16, zeros ('0') before them; `None` if there are not 1 to 16 of them, or not 16
-/// bytes before `to`.
+/// The number of eight digits: to pairs, to fours, to one number, each step with one multiplication for all.
 #[inline(always)]
-fn lanes(buffer: &[u8], from: usize, to: usize) -> Option<u128> {
-    let unused = LANES.wrapping_sub(to - from);
-    if unused >= LANES {
-        return None;
-    }
-    let all = u128::from_le_bytes(buffer.get(to.checked_sub(LANES)?..to)?.try_into().ok()?);
-    let mask = lanes_from(unused);
-    Some(all & mask | ZEROS & !mask)
-}
-
-/// The number that 16 digits stand for; `None` if a byte is no digit.
-#[inline(always)]
-fn digits(lanes: u128) -> Option<u64> {
-    // Eight digits to pairs, to fours, to one number, each step with one multiplication for all.
-    fn eight(digits: u64) -> u64 {
-        const PAIRS: u64 = 0x0000_00FF_0000_00FF;
-        let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
-        let upper = (pairs & PAIRS).wrapping_mul(100 + (1_000_000 << 32));
-        let lower = (pairs >> 16 & PAIRS).wrapping_mul(1 + (10_000 << 32));
-        upper.wrapping_add(lower) >> 32
-    }
-    // With '0' taken off, digits are 0 to 9, and adding 118 reaches the high bit from 10 on.
-    let values = lanes ^ ZEROS;
-    let too_large = ((values & !HIGH) + u128::from_le_bytes([118; LANES])) | values;
-    if too_large & HIGH != 0 {
-        return None;
-    }
-    Some(eight(values as u64) * 100_000_000 + eight((values >> 64) as u64))
+fn eight(digits: u64) -> u64 {
+    const PAIRS: u64 = 0x0000_00FF_0000_00FF;
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let upper = (pairs & PAIRS).wrapping_mul(100 + (1_000_000 << 32));
+    let lower = (pairs >> 16 & PAIRS).wrapping_mul(1 + (10_000 << 32));
+    upper.wrapping_add(lower) >> 32
 }
 
 /// Numbers as they are usually written.
@@ -156,7 +192,8 @@ impl Usual for i64 {
     #[inline(always)]
     fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self> {
         let negative = from < to && buffer[from] == b'-';
-        let value = digits(lanes(buffer, from + usize::from(negative), to)?)? as i64;
+        let from = from + usize::from(negative);
+        let value = if to - from <= short::LANES { short::whole(buffer, from, to)? } else { long::whole(buffer, from, to)? } as i64;
         Some(if negative { -value } else { value })
     }
 }
@@ -166,22 +203,11 @@ impl Usual for i64 {
 impl Usual for f64 {
     #[inline(always)]
     fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self> {
-        const POWERS: [f64; LANES] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+        const POWERS: [f64; long::LANES] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
         let negative = from < to && buffer[from] == b'-';
         let from = from + usize::from(negative);
-        let lanes = lanes(buffer, from, to)?;
-        // The lowest lane that is marked holds a point; those above it may be marked wrongly, and are not looked at.
-        let differs = lanes ^ POINTS;
-        let points = differs.wrapping_sub(ONES) & !differs & HIGH;
-        let (value, decimals) = if points == 0 {
-            (digits(lanes)?, 0)
-        } else {
-            let lane = points.trailing_zeros() as usize / 8;
-            // The digits before the point move up by one.
-            let before = lanes & !lanes_from(lane);
-            let behind = lanes & lanes_from(lane + 1);
-            (digits(before << 8 | behind | u128::from(b'0'))?, LANES - 1 - lane)
-        };
+        let (value, decimals) =
+            if to - from <= short::LANES { short::with_point(buffer, from, to)? } else { long::with_point(buffer, from, to)? };
         // What has no digit before the point is for others to judge.
         if value >= 1 << 53 || buffer[from] == b'.' {
             return None;
