@@ -58,17 +58,16 @@ fn request(bytes: &[u8]) -> Option<(usize, &str)> {
 /// Answers the requests of a connection until it ends.
 async fn serve(mut stream: TcpStream, delays: Arc<Delays>) -> Result<(), Error> {
     let mut bytes = vec![0; REQUEST_BYTES];
-    let mut answer = Vec::with_capacity(160);
+    let (mut body, mut answer) = (Vec::with_capacity(64), Vec::with_capacity(160));
     let mut filled = 0;
     loop {
         while let Some((end, id)) = request(&bytes[..filled]) {
             let due = Instant::now() + delays.next();
-            let length = 19 + 2 * id.len();
+            body.clear();
+            write!(body, "{{\"id\":{id},\"name\":\"n{id}\"}}")?;
             answer.clear();
-            write!(
-                answer,
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{{\"id\":{id},\"name\":\"n{id}\"}}"
-            )?;
+            write!(answer, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len())?;
+            answer.extend_from_slice(&body);
             sleep_until(due).await;
             stream.write_all(&answer).await?;
             bytes.copy_within(end..filled, 0);
