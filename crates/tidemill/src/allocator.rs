@@ -8,12 +8,16 @@
 //! that are new must be cleared. With mimalloc's own second, as long as checkpoints often are apart, a join with 2.7 GB of state
 //! spent more time on that than on its rows.
 //!
+//! The system's large pages (transparent huge pages of 2 MB) are for jobs that have much in memory: a small one uses a part of
+//! each, and all of it counts. They are switched on with the first allocation of some megabytes, a table of state as a rule.
+//!
 //! What a thread took and another freed goes back only when the first one asks for more: memory of one that rests would stay
 //! with it. So threads that rest have it looked for now and then.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::{c_int, c_long};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mimalloc::MiMalloc;
@@ -27,6 +31,11 @@ const ALIGN_MIN: usize = 16;
 const OPTION_PURGE_DELAY: c_int = 15;
 /// How long free memory is kept, ms. The environment's `MIMALLOC_PURGE_DELAY` goes before it.
 const PURGE_DELAY_MS: c_long = 10_000;
+
+/// Whoever allocates so much at once has use for large pages, bytes.
+const LARGE: usize = 8 << 20;
+/// Large pages are switched off until then.
+static SMALL_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// How often a thread that rests looks for what others have freed. It goes through the thread's pages, whose number is that
 /// of its memory in 64 KB: some tens of microseconds for a small job.
@@ -49,6 +58,45 @@ unsafe extern "C" {
 pub fn keep_what_is_free() {
     // SAFETY: it sets a number; options that do not exist are left alone.
     unsafe { mi_option_set_default(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }
+}
+
+/// Has the system use no large pages before something large is allocated. If somebody has switched them off for this process
+/// already, they stay off. Processes that are started before that have none either.
+pub fn begin_with_small_pages() {
+    SMALL_PAGES.store(has_large_pages() && large_pages(false), Ordering::Relaxed);
+}
+
+/// Whether the system may use large pages for this process.
+#[cfg(target_os = "linux")]
+fn has_large_pages() -> bool {
+    // SAFETY: it reads a flag of the process; a kernel that does not know it says so.
+    unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0 }
+}
+
+/// Switches large pages off or on for this process; whether that was possible.
+#[cfg(target_os = "linux")]
+fn large_pages(on: bool) -> bool {
+    // SAFETY: it sets a flag of the process; a kernel that does not know it says so.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(!on), 0, 0, 0) == 0 }
+}
+
+/// Other systems have nothing to switch.
+#[cfg(not(target_os = "linux"))]
+fn has_large_pages() -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn large_pages(_on: bool) -> bool {
+    false
+}
+
+/// An allocation of `size` bytes is about to be made.
+#[inline]
+fn sized(size: usize) {
+    if size >= LARGE && SMALL_PAGES.load(Ordering::Relaxed) && SMALL_PAGES.swap(false, Ordering::Relaxed) {
+        large_pages(true);
+    }
 }
 
 /// Gives back what other threads have freed of the calling thread's memory, if it is time: for threads that rest.
@@ -79,12 +127,14 @@ fn rounded(layout: Layout) -> Layout {
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        sized(layout.size());
         // SAFETY: as the caller promises; a larger size is none of 0.
         unsafe { MiMalloc.alloc(rounded(layout)) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        sized(layout.size());
         // SAFETY: as above.
         unsafe { MiMalloc.alloc_zeroed(rounded(layout)) }
     }
@@ -97,6 +147,7 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        sized(size);
         let size = Layout::from_size_align(size, layout.align()).map_or(size, |wanted| rounded(wanted).size());
         // SAFETY: as the caller promises, and the new size is not smaller than was asked for.
         unsafe { MiMalloc.realloc(pointer, layout, size) }
@@ -120,6 +171,20 @@ mod tests {
             assert_eq!(delay(), 1000);
             keep_what_is_free();
             assert_eq!(delay(), PURGE_DELAY_MS);
+        }
+    }
+
+    /// Not while the system refuses, which it may.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn something_large_switches_large_pages_on() {
+        begin_with_small_pages();
+        if SMALL_PAGES.load(Ordering::Relaxed) {
+            assert!(!has_large_pages());
+            sized(LARGE - 1);
+            assert!(!has_large_pages());
+            sized(LARGE);
+            assert!(has_large_pages());
         }
     }
 

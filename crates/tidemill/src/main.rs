@@ -37,6 +37,7 @@ fn notice(text: &str) {
 }
 
 fn main() -> ExitCode {
+    allocator::begin_with_small_pages();
     allocator::keep_what_is_free();
     tidemill_hub::register();
     tidemill_connect::notices(notice);

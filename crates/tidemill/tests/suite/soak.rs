@@ -113,9 +113,8 @@ fn soak(phases: u64) -> Vec<u64> {
 }
 
 /// Whether less is given back than was taken: by the median of each third, which may grow by a quarter, or the most, which
-/// may double. What is held moves up and down with the phases, and rises when other work keeps the job from its rows for a
-/// while: then what is used lies on more of the system's large pages, which count as a whole. What is never given back shows in
-/// the median.
+/// may double. What is held moves up and down with the phases, and rises when other work keeps the job from its rows for longer
+/// than ever before. What is never given back shows in the median.
 fn grows(phases: u64, memory: &[u64]) -> bool {
     // The first sample may be of a job that has hardly begun.
     let memory = &memory[memory.len().min(2) - 1..];
