@@ -70,7 +70,7 @@ def options():
     p.add_argument("--bandwidth-mb", type=int, default=400)
     p.add_argument("--connection-mb", type=int, default=50)
     p.add_argument("--sas-data", default=os.path.join(ROOT, "..", "shared", "data", "sas", "pandas", "productsales.sas7bdat"))
-    p.add_argument("--sas-mb", type=float, default=40)
+    p.add_argument("--sas-mb", type=float, default=200)
     p.add_argument("--sas-rows", type=int, default=5_000)
     p.add_argument("--python", default=os.environ.get("PYTHON", "python3"))
     p.add_argument("--sas-python", default=os.environ.get("SAS_PYTHON", os.environ.get("PYTHON", "python3")))

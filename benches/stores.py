@@ -28,6 +28,7 @@ import csv
 import datetime
 import json
 import os
+import stat
 import statistics
 import sys
 import tempfile
@@ -246,6 +247,14 @@ class Bench:
         return text
 
 
+def closed(folder):
+    """The first directory on the way to a folder that other users may not enter; None if there is none."""
+    way = [folder]
+    while way[-1] != os.path.dirname(way[-1]):
+        way.append(os.path.dirname(way[-1]))
+    return next((part for part in reversed(way) if not os.stat(part).st_mode & stat.S_IXOTH), None)
+
+
 def main():
     a = options()
     if not os.path.exists(TIDEMILL):
@@ -255,6 +264,8 @@ def main():
     with tempfile.TemporaryDirectory(dir=a.work, prefix="stores-") as work:
         # The servers run as users of their own, who read the file of events.
         os.chmod(work, 0o755)
+        if os.geteuid() == 0 and (part := closed(os.path.realpath(work))):
+            sys.exit(f"stores.py: the servers run as users of their own, who may not enter {part}; give another directory with --work")
         stores = []
         try:
             for name in a.stores.split(","):
