@@ -49,7 +49,7 @@ fn check_refused(array: impl Array + Clone + 'static, kind: Kind, why: &str) {
     let row = array.len();
     let error = sent(Arc::new(array.clone()), kind, WRITE).unwrap_err();
     assert_eq!(error.kind, DbErrorKind::Data, "{error}");
-    assert!(error.message.contains(why) && error.message.contains(&format!("'c': '")), "{error}");
+    assert!(error.message.contains(why) && error.message.contains("'c': '"), "{error}");
     assert!(error.message.contains(&format!("in row {row} does not go into ITS TYPE unchanged")), "{error}");
     assert_eq!(sent(Arc::new(array), kind, Purpose::Compare).unwrap().last().unwrap(), "NULL");
 }
