@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, DriverError, Error, Opts, OptsBuilder, SslOpts};
-
 use tidemill_format::options::Secret;
 
 use super::error::{ACCESS_DENIED, code, db_error};

@@ -28,11 +28,11 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tidemill_format::options::Secret;
+
 use self::connection::OdbcConnection;
 use self::error::without;
 use self::system::System;
-use tidemill_format::options::Secret;
-
 use crate::driver::{Connection, DbError, Dialect, Driver};
 use crate::url::Url;
 

@@ -28,10 +28,10 @@ mod types;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connection::OracleConnection;
-use self::dialect::OracleDialect;
 use tidemill_format::options::Secret;
 
+use self::connection::OracleConnection;
+use self::dialect::OracleDialect;
 use crate::driver::{Connection, DbError, Dialect, Driver};
 use crate::url::{SslMode, Url};
 

@@ -29,12 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use tidemill_format::options::Secret;
 
 use self::connection::SqlServerConnection;
 use self::dialect::SqlServerDialect;
 use self::greeting::Encryption;
-use tidemill_format::options::Secret;
-
 use crate::driver::{Connection, DbError, Dialect, Driver};
 use crate::url::{SslMode, Url};
 

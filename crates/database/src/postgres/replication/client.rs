@@ -17,12 +17,11 @@ use postgres_protocol::message::frontend;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
+use tidemill_format::options::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
-
-use tidemill_format::options::Secret;
 
 use super::super::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_RETRIES, error};
 use crate::driver::{DbError, DbErrorKind};
