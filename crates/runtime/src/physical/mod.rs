@@ -25,6 +25,7 @@ use crate::connector::TableOptions;
 use crate::parallel::AtOnce;
 use crate::parallel::readers::Readers;
 use crate::settings::Settings;
+use crate::worker::drift::Reached;
 
 pub use planner::Planner;
 
@@ -110,6 +111,8 @@ pub struct SourceSpec {
     pub dead_letter: Option<usize>,
     /// What the workers that read it share, made by the first of them.
     pub(crate) readers: OnceLock<Option<Arc<Readers>>>,
+    /// How far they are in event time, made likewise.
+    pub(crate) reached: OnceLock<Arc<Reached>>,
 }
 
 impl SourceSpec {
@@ -122,6 +125,11 @@ impl SourceSpec {
             fetching => Some(Readers::new(fetching, at_once, shards, settings.memory.map(|m| m.0))),
         };
         self.readers.get_or_init(make).clone()
+    }
+
+    /// How far the workers are that read the source in so many shards.
+    pub(crate) fn reached(&self, shards: usize) -> Arc<Reached> {
+        self.reached.get_or_init(|| Reached::new(shards)).clone()
     }
 }
 

@@ -7,6 +7,7 @@
 //! source is read is said in [`turns`]. Operators that wait for something outside are served in [`waiting`], state is
 //! taken back and written in [`state`].
 
+pub(crate) mod drift;
 pub(crate) mod exchange;
 mod goal;
 mod mailbox;

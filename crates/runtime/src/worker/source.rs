@@ -22,6 +22,7 @@ use crate::parallel::readers::Readers;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
 use crate::row_bytes::RowBytes;
 use crate::settings::{BlockSize, Settings};
+use crate::worker::drift::Drift;
 use crate::worker::goal::LatencyGoal;
 
 /// A split as it stands in a checkpoint.
@@ -109,6 +110,8 @@ pub(super) struct SourceTask {
     /// The split that lags is waited for, since it will go on: others that ran ahead would only fill
     /// the memory.
     waits: bool,
+    /// How far this worker is ahead of others that read the table, where those that lag are waited for.
+    drift: Option<Drift>,
     /// Splits that never end.
     endless: bool,
     idle_ns: u64,
@@ -155,6 +158,8 @@ impl SourceTask {
         }
         let linger = spec.options.block_linger.unwrap_or(settings.block_linger);
         let chunked = cut && linger.is_zero() && settings.checkpoint_blocks.is_none();
+        let waits = spec.source.bounded() && idle_timeout.is_zero();
+        let drift = (waits && spec.watermark.is_some() && shards > 1).then(|| Drift::new(spec.reached(shards), shard));
         SourceTask {
             table: spec.table.clone(),
             source: spec.source.clone(),
@@ -172,7 +177,8 @@ impl SourceTask {
             held_rows: 0,
             chunk: None,
             chunked,
-            waits: spec.source.bounded() && idle_timeout.is_zero(),
+            waits,
+            drift,
             endless: !spec.source.bounded(),
             idle_ns: idle_timeout.as_nanos() as u64,
             on_error: spec.options.on_error,
@@ -367,8 +373,9 @@ impl SourceTask {
             wanted -= self.held_rows.min(wanted - 1);
         }
         self.open_ahead()?;
+        let may_read = self.drift.as_mut().is_none_or(|drift| drift.may_read(clock::now_ns));
         loop {
-            let Some(at) = self.choose() else {
+            let Some(at) = may_read.then(|| self.choose()).flatten() else {
                 // Some that were on their way have come, or are at their ends already: others may follow, and nobody
                 // else would open them.
                 if self.open_ahead()? {
@@ -425,6 +432,9 @@ impl SourceTask {
             && let Some(block) = self.release()?
         {
             return Ok(Outcome::Block(block));
+        }
+        if over && let Some(drift) = &mut self.drift {
+            drift.end();
         }
         Ok(if over { Outcome::End } else { Outcome::Pending })
     }
@@ -530,6 +540,10 @@ impl SourceTask {
         if rows > 0 {
             self.row_bytes.of(&block.batch);
             self.stamp(at, &mut block)?;
+            if let Some(drift) = &mut self.drift {
+                let open = self.splits.iter().filter(|a| !a.state.finished);
+                drift.read(open.map(|a| a.state.watermark).min().unwrap_or(NO_WATERMARK), block.memory());
+            }
         }
         let block = block.in_partition(self.splits[at].partition);
         Ok(match dead {

@@ -111,6 +111,7 @@ fn table(source: Arc<dyn Source>, has_time: bool, schema: &SchemaRef) -> NodeKin
         unordered: false,
         dead_letter: None,
         readers: Default::default(),
+        reached: Default::default(),
     }))
 }
 

@@ -119,6 +119,7 @@ impl Planner<'_> {
             watermark,
             dead_letter: None,
             readers: Default::default(),
+            reached: Default::default(),
         };
         let state_name = self.state_name(table);
         let node = self.add(Node {

@@ -70,11 +70,10 @@ fn task(splits: usize, watermark: bool, table: &[(&str, &str)]) -> (SourceTask, 
     (task, open, woken)
 }
 
-/// The only shard of a source, with these options of its table and settings of the job; what tells that it was woken.
-fn task_of(source: Arc<dyn Source>, watermark: bool, table: &[(&str, &str)], job: &[(&str, &str)]) -> (SourceTask, Receiver<()>) {
-    let (wake, woken) = channel();
+/// A source with these options of its table.
+fn spec_of(source: Arc<dyn Source>, watermark: bool, table: &[(&str, &str)]) -> SourceSpec {
     let pairs: Vec<(&str, &str)> = [("connector", "test")].iter().chain(table).copied().collect();
-    let spec = SourceSpec {
+    SourceSpec {
         table: "t".into(),
         source,
         options: options::<TableOptions>(&pairs),
@@ -84,7 +83,14 @@ fn task_of(source: Arc<dyn Source>, watermark: bool, table: &[(&str, &str)], job
         unordered: false,
         dead_letter: None,
         readers: Default::default(),
-    };
+        reached: Default::default(),
+    }
+}
+
+/// The only shard of a source, with these options of its table and settings of the job; what tells that it was woken.
+fn task_of(source: Arc<dyn Source>, watermark: bool, table: &[(&str, &str)], job: &[(&str, &str)]) -> (SourceTask, Receiver<()>) {
+    let (wake, woken) = channel();
+    let spec = spec_of(source, watermark, table);
     let waker = Waker::new(move || {
         let _ = wake.send(());
     });
@@ -357,4 +363,77 @@ fn the_split_that_holds_back_the_watermark_is_named() {
     timed.ended = true;
     assert_eq!(named(&timed, u64::MAX), None);
     assert_eq!(named(&task(false), clock::now_ns()), None, "without event time nobody waits");
+}
+
+/// Rows of times that begin at 0; the id of a split says how many ms are between them.
+struct Ticks;
+
+struct TickReader {
+    step_ms: i64,
+    next: i64,
+}
+
+impl Source for Ticks {
+    fn bounded(&self) -> bool {
+        true
+    }
+
+    fn splits(&self, _: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, split: &Split, _: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        Ok(Box::new(TickReader { step_ms: split.id.parse().unwrap(), next: 0 }))
+    }
+}
+
+impl TickReader {
+    const ROWS: i64 = 2_000_000;
+}
+
+impl Reader for TickReader {
+    fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
+        let rows = (Self::ROWS - self.next).min(rows_max as i64);
+        if rows == 0 {
+            return Ok(Polled::End);
+        }
+        let times = (self.next..self.next + rows).map(|row| row * self.step_ms);
+        let times: ArrayRef = Arc::new(TimestampMillisecondArray::from_iter_values(times));
+        self.next += rows;
+        Ok(Polled::Rows(Rows::good(RecordBatch::try_new(schema(), vec![times]).unwrap(), 1, 8)))
+    }
+
+    fn position(&self) -> serde_json::Value {
+        self.next.into()
+    }
+}
+
+/// Two shards, a file each, of which one spans ten times the time: without this all of it was in memory before its time came.
+#[test]
+fn who_is_ahead_in_event_time_lets_the_others_come_up() {
+    let spec = spec_of(Arc::new(Ticks), true, &[]);
+    let settings: Settings = options(&[]);
+    let [mut ahead, mut behind] = [(0, "10"), (1, "1")].map(|(shard, id)| {
+        let mut task = SourceTask::new(&spec, schema(), &settings, Waker::new(|| {}), shard, 2, None, Arc::default());
+        task.add(SplitState::new(Split::new(id)));
+        task
+    });
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    let mut paused = 0;
+    while !drain(&mut ahead, &mut early) {
+        paused += 1;
+        // Eight bytes a row, and a block more or less.
+        let reached = late.last().copied().unwrap_or(0);
+        let waiting = early.iter().rev().take_while(|time| **time > reached).count();
+        assert!((500_000..600_000).contains(&waiting), "{waiting} rows are ahead");
+        for _ in 0..50 {
+            match behind.poll().unwrap_or_else(|e| panic!("{e}")) {
+                Outcome::Block(block) => late.extend(TimeColumn::of(block.column(0)).unwrap().all_ms().unwrap().iter()),
+                Outcome::End => break,
+                _ => panic!("who lags waits for nobody"),
+            }
+        }
+    }
+    assert!(paused > 10, "{paused} pauses");
+    assert_eq!((early.len(), late.len()), (TickReader::ROWS as usize, TickReader::ROWS as usize));
 }
