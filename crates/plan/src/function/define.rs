@@ -16,9 +16,10 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
 use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion_expr::expr::ScalarFunction;
 use datafusion_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion_expr::type_coercion::binary::type_union_resolution;
-use datafusion_expr::{ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion_expr::{ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
 use super::moment::Moments;
 use super::zone::Zone;
@@ -100,7 +101,11 @@ pub(super) struct Def {
     volatile: bool,
     per_row: bool,
     rewrite: Option<fn(Vec<Expr>) -> Expr>,
+    fuse: Option<Fuse>,
 }
+
+/// The function that does a call and one among its arguments in one go, and what it is called with; `None` if there is none.
+pub(super) type Fuse = fn(&[Expr]) -> Option<(Def, Vec<Expr>)>;
 
 pub(super) const fn def(
     name: &'static str,
@@ -123,6 +128,7 @@ pub(super) const fn def(
         volatile: false,
         per_row: false,
         rewrite: None,
+        fuse: None,
     }
 }
 
@@ -161,6 +167,12 @@ impl Def {
     /// What the optimizer makes of it: an expression that evaluates only the arguments it needs.
     pub(super) const fn rewrite(mut self, rewrite: fn(Vec<Expr>) -> Expr) -> Self {
         self.rewrite = Some(rewrite);
+        self
+    }
+
+    /// What the optimizer makes of calls with certain arguments.
+    pub(super) const fn fuse(mut self, fuse: Fuse) -> Self {
+        self.fuse = Some(fuse);
         self
     }
 
@@ -246,10 +258,12 @@ impl ScalarUDFImpl for Function {
     }
 
     fn simplify(&self, args: Vec<Expr>, _info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        Ok(match self.def.rewrite {
-            Some(rewrite) => ExprSimplifyResult::Simplified(rewrite(args)),
-            None => ExprSimplifyResult::Original(args),
-        })
+        if let Some(rewrite) = self.def.rewrite {
+            return Ok(ExprSimplifyResult::Simplified(rewrite(args)));
+        }
+        let Some((def, args)) = self.def.fuse.and_then(|fuse| fuse(&args)) else { return Ok(ExprSimplifyResult::Original(args)) };
+        let function = ScalarUDF::from(Function::new(def, self.session.clone()));
+        Ok(ExprSimplifyResult::Simplified(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), args))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

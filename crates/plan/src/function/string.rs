@@ -8,14 +8,16 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int32Array, ListBuilder, StringArray, StringBuilder};
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::Int32Type;
-use datafusion_common::Result;
+use datafusion_common::{Result, ScalarValue};
+use datafusion_expr::Expr;
 
-use super::define::{Call, Def, Param::*, Returns, build, build_bool, build_text, def};
+use super::define::{Call, Def, Function, Param::*, Returns, build, build_bool, build_text, def};
 
 /// The functions of this theme.
 pub(super) const FUNCTIONS: &[Def] = &[
     def("char_length", "CHAR_LENGTH(text)", "The number of characters", &[Text], Returns::Int, char_length)
-        .alias(&["character_length", "length"]),
+        .alias(&["character_length", "length"])
+        .fuse(length_of_replaced),
     def("upper", "UPPER(text)", "In capitals", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_uppercase, str::to_uppercase)),
     def("lower", "LOWER(text)", "In small letters", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_lowercase, str::to_lowercase)),
     def("initcap", "INITCAP(text)", "Each word with a capital first letter, the rest small", &[Text], Returns::Text, initcap),
@@ -117,6 +119,38 @@ fn char_length(call: &Call) -> Result<ArrayRef> {
         return Ok(Arc::new(Int32Array::new(lengths.into(), texts.array.nulls().cloned())));
     }
     build::<Int32Type>(call.rows, |r| Some(characters(texts.get(r)?) as i32))
+}
+
+/// How long a text would be with each occurrence of one replaced. `CHAR_LENGTH(text) - CHAR_LENGTH(REPLACE(text, 'x', ''))` is how
+/// occurrences are counted in SQL: nobody wants the text itself.
+const REPLACED_LENGTH: Def = def(
+    "char_length_replaced",
+    "CHAR_LENGTH(REPLACE(text, old, new))",
+    "The number of characters with each occurrence of old replaced",
+    &[Text, Text, Text],
+    Returns::Int,
+    replaced_length,
+);
+
+/// `CHAR_LENGTH(REPLACE(text, old, new))` with a constant `old` that is not empty.
+fn length_of_replaced(args: &[Expr]) -> Option<(Def, Vec<Expr>)> {
+    let [Expr::ScalarFunction(inner)] = args else { return None };
+    let [_, Expr::Literal(ScalarValue::Utf8(Some(old)), _), _] = inner.args.as_slice() else { return None };
+    // Somebody may have a function of this name.
+    let ours = inner.func.inner().is::<Function>() && inner.func.name() == "replace";
+    (ours && !old.is_empty()).then(|| (REPLACED_LENGTH, inner.args.clone()))
+}
+
+fn replaced_length(call: &Call) -> Result<ArrayRef> {
+    let (texts, olds, news) = (call.text(0)?, call.text(1)?, call.text(2)?);
+    build::<Int32Type>(call.rows, |r| {
+        let (text, old, new) = (texts.get(r)?, olds.get(r)?, news.get(r)?);
+        let found = match old.as_bytes() {
+            [byte] => memchr::memchr_iter(*byte, text.as_bytes()).count(),
+            _ => text.matches(old).count(),
+        };
+        Some((characters(text) - found * characters(old) + found * characters(new)) as i32)
+    })
 }
 
 fn characters(text: &str) -> usize {
@@ -488,7 +522,10 @@ fn consists(call: &Call, test: fn(&str) -> bool) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, on_column};
+    use datafusion_expr::expr::ScalarFunction;
+    use datafusion_expr::{col, lit};
+
+    use super::super::testing::{check, check_def, function, on_column};
     use super::*;
 
     #[test]
@@ -568,6 +605,30 @@ mod tests {
         assert_eq!(on_column("upper", &column), "AB, NULL, , XYZ");
         assert_eq!(on_column("lower", &column), "ab, NULL, , xyz");
         assert_eq!(on_column("char_length", &column), "2, NULL, 0, 3");
+    }
+
+    /// What is put in place of the length of a replaced text is that length.
+    #[test]
+    fn lengths_of_replaced_texts() {
+        for text in ["", "x", "xx", "axbxc", "aXäxö", "äöäöä", "xyxyxyx", "no such thing"] {
+            for old in ["x", "xy", "ä", "äö", "xyx", "n"] {
+                for new in ["", "-", "ü", "xx", "äöü"] {
+                    let expect = text.replace(old, new).chars().count().to_string();
+                    check_def(REPLACED_LENGTH, &[text, old, new].map(|t| format!("'{t}'")).each_ref().map(String::as_str), &expect);
+                }
+            }
+        }
+        check_def(REPLACED_LENGTH, &["NULL", "'x'", "''"], "NULL");
+        check_def(REPLACED_LENGTH, &["'x'", "'x'", "NULL"], "NULL");
+        let fused = |name: &str, old: Expr| {
+            let inner = ScalarFunction::new_udf(function("UTC", name), vec![col("text"), old, lit("")]);
+            length_of_replaced(&[Expr::ScalarFunction(inner)]).map(|(def, args)| (def.name, args.len()))
+        };
+        assert_eq!(fused("replace", lit("x")), Some(("char_length_replaced", 3)));
+        assert_eq!(fused("replace", lit("")), None, "one between all characters");
+        assert_eq!(fused("replace", col("old")), None, "it may be empty");
+        assert_eq!(fused("lpad", lit("x")), None);
+        assert!(length_of_replaced(&[col("text")]).is_none());
     }
 
     #[test]

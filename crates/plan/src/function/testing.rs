@@ -11,6 +11,7 @@ use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF};
 use tidemill_block::value::{parse_date, parse_decimal, parse_timestamp};
 
+use super::define::{Def, Function, Session};
 use super::zone::Zone;
 use super::{SessionSettings, scalar_functions};
 
@@ -44,7 +45,8 @@ fn literal(text: &str) -> ScalarValue {
     }
 }
 
-fn function(zone: &str, name: &str) -> Arc<ScalarUDF> {
+/// The function of this name in a session of this time zone.
+pub(super) fn function(zone: &str, name: &str) -> Arc<ScalarUDF> {
     let all = scalar_functions(&SessionSettings { time_zone: zone.to_string() });
     let found = all.into_iter().rev().find(|f| f.name() == name || f.aliases().iter().any(|a| a == name));
     found.unwrap_or_else(|| panic!("no function {name}"))
@@ -106,6 +108,18 @@ pub(super) fn check_one(zone: &str, name: &str, args: &[&str], column: Option<us
     let value = call(&function(zone, name), &args, 3, column).map_err(|e| e.to_string())?;
     assert_eq!(texts(value, 3, zone), [expect; 3], "{name} with the column {column:?}");
     Ok(())
+}
+
+/// Checks a call, in UTC, of a function that has no name of its own in SQL.
+#[track_caller]
+pub(super) fn check_def(def: Def, args: &[&str], expect: &str) {
+    let session = Session { time_zone: "UTC".into(), zone: Zone::parse("UTC") };
+    let function = ScalarUDF::from(Function::new(def, Arc::new(session)));
+    let args: Vec<ScalarValue> = args.iter().map(|a| literal(a)).collect();
+    for column in (0..args.len()).map(Some).chain([None]) {
+        let value = call(&function, &args, 3, column).unwrap_or_else(|e| panic!("{}: {e}", def.name));
+        assert_eq!(texts(value, 3, "UTC"), [expect; 3], "{} of {args:?} with the column {column:?}", def.name);
+    }
 }
 
 /// The message with which a call fails, whether planned or made.
