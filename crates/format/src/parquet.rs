@@ -17,7 +17,9 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{Schema, SchemaRef};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
+};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
@@ -52,7 +54,7 @@ options! {
         /// The most rows that a row group gets.
         ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
         /// The size at which a row group is closed, encoded; about what the writer holds in memory.
-        flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(128 << 20);
+        flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(32 << 20);
     }
 }
 
@@ -65,10 +67,40 @@ const BATCH_ROWS_MIN: usize = 256;
 pub trait ParquetInput: ChunkReader + 'static {
     /// Says which parts will be read, row group after row group, each time all of a group's before those of the next:
     /// what lies far away is best fetched so. Called before anything but the footer is read.
-    fn expect(&self, _groups: Vec<Vec<Range<u64>>>) {}
+    fn expect(&self, _groups: Vec<Expected>) {}
+}
+
+/// What will be read of a row group.
+pub struct Expected {
+    /// Its columns, in the order of the file.
+    pub parts: Vec<Range<u64>>,
+    /// Whether only some of its rows are wanted, and so some of the bytes of each column.
+    pub in_part: bool,
 }
 
 impl ParquetInput for File {}
+
+/// Answers for each of some row groups whether there may be something wanted in it; `None` if that cannot be told.
+pub type Pick<'a> = &'a dyn Fn(&Extents) -> Option<Vec<bool>>;
+
+/// What is wanted of a row group.
+struct Wanted {
+    number: usize,
+    rows: u64,
+    /// Rows, counted from the group's first.
+    wanted: Range<u64>,
+}
+
+impl Wanted {
+    fn in_part(&self) -> bool {
+        self.wanted != (0..self.rows)
+    }
+
+    fn selectors(&self) -> [RowSelector; 3] {
+        let Range { start, end } = self.wanted;
+        [RowSelector::skip(start as usize), RowSelector::select((end - start) as usize), RowSelector::skip((self.rows - end) as usize)]
+    }
+}
 
 /// Reads one file, in the order of its rows.
 pub struct ParquetFileReader {
@@ -105,66 +137,57 @@ impl ParquetFileReader {
         start_row: u64,
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
-        // The page index lets a start inside a row group skip whole pages.
-        let policy = if start_row > 0 { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
-        let metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(policy))?;
-        let mut rows = 0;
-        let mut skipped = 0;
-        let mut groups = Vec::new();
-        for (i, group) in metadata.metadata().row_groups().iter().enumerate() {
-            let group_rows = group.num_rows().max(0) as u64;
-            if rows + group_rows > start_row {
-                groups.push(i);
-            } else {
-                skipped += group_rows;
-            }
-            rows += group_rows;
-        }
-        let offset = (start_row.min(rows) - skipped) as usize;
-        let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), groups, offset, batch_rows)?;
-        Ok(ParquetFileReader { rows_read: start_row.min(rows), ..reader })
+        ParquetFileReader::of_rows(path, input, (physical, projection), start_row..u64::MAX, None, batch_rows)
     }
 
-    /// Opens a file for the columns `projection` of `physical`, and of the row groups that make up the rows `part` only for those
-    /// that `pick` takes: it gets what the file says of their columns `asked`, and answers for each whether there may be
-    /// something wanted in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
+    /// Opens a file for the columns `projection` of `physical`, and of the rows `part` only for those in row groups that `pick`
+    /// takes: it gets what the file says of their columns `asked`, and answers for each whether there may be something wanted
+    /// in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
     ///
     /// # Errors
-    /// As [`ParquetFileReader::open`]; the row groups are others than those of `part`.
-    pub fn of_groups<R: ParquetInput>(
+    /// As [`ParquetFileReader::open`].
+    pub fn of_rows<R: ParquetInput>(
         path: &Path,
         input: R,
         (physical, projection): (&SchemaRef, &[usize]),
         part: Range<u64>,
-        (asked, pick): (&Schema, &dyn Fn(&Extents) -> Option<Vec<bool>>),
+        pick: Option<(&Schema, Pick<'_>)>,
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
-        let metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip))?;
+        let skip = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let mut metadata = load(path, &input, skip)?;
         let (mut begin, mut groups) = (0, Vec::new());
         for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
-            let end = begin + group.num_rows().max(0) as u64;
-            if begin >= part.start && end <= part.end {
-                groups.push(number);
-            } else if begin < part.end && end > part.start {
-                return Err(failed(path, "its row groups are others than before", &"it was replaced while it was read; read it again"));
+            let rows = group.num_rows().max(0) as u64;
+            let wanted = part.start.max(begin) - begin..part.end.min(begin + rows).saturating_sub(begin);
+            if wanted.start < wanted.end {
+                groups.push(Wanted { number, rows, wanted });
             }
-            begin = end;
+            begin += rows;
         }
-        let answers = pick(&extent::extents(&metadata, &groups, asked)).filter(|answers| answers.len() == groups.len());
-        if let Some(answers) = answers {
-            let mut answers = answers.into_iter();
-            groups.retain(|_| answers.next().unwrap_or(true));
+        if let Some((asked, pick)) = pick {
+            let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
+            let answers = pick(&extent::extents(&metadata, &numbers, asked)).filter(|answers| answers.len() == groups.len());
+            if let Some(answers) = answers {
+                let mut answers = answers.into_iter();
+                groups.retain(|_| answers.next().unwrap_or(true));
+            }
         }
-        ParquetFileReader::build(path, (input, metadata), (physical, projection), groups, 0, batch_rows)
+        if groups.iter().any(Wanted::in_part) {
+            // The page index lets whole pages be passed over.
+            metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional))?;
+        }
+        let before = if pick.is_none() { part.start } else { 0 };
+        let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), &groups, batch_rows)?;
+        Ok(ParquetFileReader { rows_read: before.min(reader.rows), ..reader })
     }
 
-    /// A reader of some row groups, without the first `offset` of their rows.
+    /// A reader of some rows.
     fn build<R: ParquetInput>(
         path: &Path,
         (input, metadata): (R, ArrowReaderMetadata),
         (physical, projection): (&SchemaRef, &[usize]),
-        groups: Vec<usize>,
-        offset: usize,
+        groups: &[Wanted],
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
         let held = metadata.schema().clone();
@@ -180,14 +203,17 @@ impl ParquetFileReader {
         let rows: u64 = metadata.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64).sum();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
         let rows_max = rows_of(metadata.metadata().row_groups(), &mask);
-        input.expect(groups.iter().map(|group| wanted(metadata.metadata().row_group(*group), &mask)).collect());
-        let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata)
+        let expected =
+            |group: &Wanted| Expected { parts: wanted(metadata.metadata().row_group(group.number), &mask), in_part: group.in_part() };
+        input.expect(groups.iter().map(expected).collect());
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata)
             .with_projection(mask)
-            .with_row_groups(groups)
-            .with_offset(offset)
-            .with_batch_size(batch_rows.min(rows_max).max(1))
-            .build()
-            .map_err(|e| failed(path, "cannot begin to read it", &e))?;
+            .with_row_groups(groups.iter().map(|group| group.number).collect())
+            .with_batch_size(batch_rows.min(rows_max).max(1));
+        if groups.iter().any(Wanted::in_part) {
+            builder = builder.with_row_selection(groups.iter().flat_map(Wanted::selectors).collect::<Vec<_>>().into());
+        }
+        let batches = builder.build().map_err(|e| failed(path, "cannot begin to read it", &e))?;
         let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
         Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, batches, rows, rows_read: 0 })
     }
@@ -328,6 +354,20 @@ pub fn row_groups(path: &Path) -> Result<Vec<(u64, u64)>, FormatError> {
 pub fn row_groups_in<R: ChunkReader>(path: &Path, input: &R) -> Result<Vec<(u64, u64)>, FormatError> {
     let metadata = footer(path, input)?;
     Ok(metadata.metadata().row_groups().iter().map(|g| (g.num_rows().max(0) as u64, g.compressed_size().max(0) as u64)).collect())
+}
+
+/// Whether a reader of some rows of a local file passes over the pages of the others by their heads. In lists and maps it does so
+/// only where the file has an index of its pages; else it decodes all that comes before.
+///
+/// # Errors
+/// As [`row_groups`].
+pub fn passes_over_pages(path: &Path) -> Result<bool, FormatError> {
+    let metadata = footer(path, &open(path)?)?;
+    let groups = metadata.metadata().row_groups();
+    Ok(groups.iter().flat_map(|group| group.columns()).all(|column| {
+        let repeated = column.column_descr().max_rep_level() > 0;
+        !repeated || column.offset_index_offset().is_some()
+    }))
 }
 
 fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
@@ -486,9 +526,9 @@ mod tests {
     fn row_groups_are_picked_by_what_the_file_says_of_them() {
         let temp = file("pick", 35, "snappy");
         let schema = schema_of(&temp.0).unwrap();
-        let read = |part: Range<u64>, pick: &dyn Fn(&Extents) -> Option<Vec<bool>>| {
+        let read = |part: Range<u64>, pick: Pick<'_>| {
             let input = File::open(&temp.0).unwrap();
-            let mut reader = ParquetFileReader::of_groups(&temp.0, input, (&schema, &[0]), part, (&schema, pick), 100)?;
+            let mut reader = ParquetFileReader::of_rows(&temp.0, input, (&schema, &[0]), part, Some((&schema, pick)), 100)?;
             let mut numbers = Vec::new();
             while let Some(batch) = reader.next()? {
                 numbers.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
@@ -505,7 +545,10 @@ mod tests {
         assert_eq!(read(10..30, &from(25)).unwrap(), (20..30).collect::<Vec<_>>());
         assert_eq!(read(0..35, &from(99)).unwrap(), Vec::<i64>::new());
         assert_eq!(read(0..20, &|_| None).unwrap(), (0..20).collect::<Vec<_>>());
-        assert!(read(5..20, &|_| None).unwrap_err().to_string().contains("it was replaced"));
+        for (start, end) in [(5, 20), (0, 1), (13, 17), (9, 31), (34, 35), (20, 20), (35, 40)] {
+            assert_eq!(read(start..end, &|_| None).unwrap(), (start as i64..end.min(35) as i64).collect::<Vec<_>>());
+        }
+        assert_eq!(read(5..28, &from(15)).unwrap(), (10..28).collect::<Vec<_>>());
         let known = |known: &Extents| {
             let s = known.columns[1].as_ref().expect("statistics of s");
             let (least, greatest) = (s.least.as_string::<i32>(), s.greatest.as_string::<i32>());

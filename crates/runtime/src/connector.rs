@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidemill_connect::filesystem::PASSES_BAD;
 use tidemill_connect::registry::Connector;
 use tidemill_connect::{LookupOptions, LookupTable, Sink, Source, registry};
 use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
@@ -142,6 +143,9 @@ pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError
     let mut raw = raw(table);
     let mut options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
+    if options.connector == "filesystem" && options.on_error != OnError::Fail {
+        raw.or_insert(PASSES_BAD, "true");
+    }
     let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
     pass_lookup_options(connector, &mut raw)?;
     raw.finish()?;

@@ -173,6 +173,17 @@ pub(super) struct Care {
     pub prior: Option<Prior>,
 }
 
+impl Care {
+    /// How much of a file of `size` bytes the cache held, by what was seen before or else by a look at all of it: some ms a GB,
+    /// which a reader of a part of the file should not spend.
+    pub fn found(&self, file: &File, size: u64) -> Residency {
+        match self.prior {
+            Some(prior) if prior.end == size => Residency { bytes: size, cached: prior.cached },
+            _ => residency(file).unwrap_or(Residency { bytes: size, cached: 0 }),
+        }
+    }
+}
+
 /// A stretch of the file that was looked at and not yet read to its end.
 struct Stretch {
     from: u64,

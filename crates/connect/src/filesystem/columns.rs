@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use tidemill_format::parquet::{ChunkReader, Length, ParquetError, ParquetInput};
+use tidemill_format::parquet::{ChunkReader, Expected, Length, ParquetError, ParquetInput};
 use tidemill_store::{ObjectFile, Reserved, StoreError};
 
-use super::cache::{self, Residency};
+use super::cache::{self, Care, Residency};
 use super::page;
 
 /// Page headers are some tens of bytes, with statistics some hundreds.
@@ -49,10 +49,10 @@ impl LocalColumns {
     ///
     /// # Errors
     /// Its length cannot be asked for.
-    pub fn new(file: File, give_back: bool) -> io::Result<Self> {
+    pub fn new(file: File, care: Care) -> io::Result<Self> {
         let size = file.metadata()?.len();
-        let found = cache::residency(&file).unwrap_or(Residency { bytes: size, cached: 0 });
-        let give_back = give_back && found.cached < size / 2;
+        let found = care.found(&file, size);
+        let give_back = care.give_back && found.cached < size / 2;
         Ok(LocalColumns(Arc::new(Local { file, size, found, give_back, groups: Mutex::default() })))
     }
 }
@@ -120,8 +120,10 @@ impl ChunkReader for LocalColumns {
 }
 
 impl ParquetInput for LocalColumns {
-    fn expect(&self, groups: Vec<Vec<Range<u64>>>) {
-        *self.0.groups.lock().expect("no panic while held") = (groups, 0);
+    fn expect(&self, groups: Vec<Expected>) {
+        // Where in a column some of its rows lie is not known; the system fetches ahead of who reads them.
+        let parts = |group: Expected| if group.in_part { Vec::new() } else { group.parts };
+        *self.0.groups.lock().expect("no panic while held") = (groups.into_iter().map(parts).collect(), 0);
     }
 }
 
@@ -236,7 +238,7 @@ impl ChunkReader for RemoteColumns {
 }
 
 impl ParquetInput for RemoteColumns {
-    fn expect(&self, groups: Vec<Vec<Range<u64>>>) {
-        self.held.lock().expect("no panic while held").groups = groups;
+    fn expect(&self, groups: Vec<Expected>) {
+        self.held.lock().expect("no panic while held").groups = groups.into_iter().map(|group| group.parts).collect();
     }
 }

@@ -81,7 +81,7 @@ impl Local {
     fn new(file: File, manner: &Manner) -> io::Result<Self> {
         let meta = file.metadata()?;
         let size = meta.len();
-        let found = cache::residency(&file).unwrap_or(Residency { bytes: size, cached: 0 });
+        let found = manner.care.found(&file, size);
         let give_back = manner.care.give_back && found.cached < size / 2;
         let map = manner.map && !give_back && size > 0 && !page::being_written(&file);
         let bytes = match map {

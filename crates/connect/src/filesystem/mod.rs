@@ -189,6 +189,9 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
     Ok((options, format))
 }
 
+/// What tells a source that bad records are passed over and do not end the job; no option that users write begins with #.
+pub const PASSES_BAD: &str = "#passes-bad";
+
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     let (options, format) = take(raw)?;
     if options.monitor_interval.is_some_and(|i| i.is_zero()) {
@@ -208,6 +211,7 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
     Ok(Box::new(FileSource {
         compression: options.compression,
         monitor: options.monitor_interval,
+        passes_bad: !raw.take_prefixed(PASSES_BAD).is_empty(),
         ..FileSource::new(location, pattern, format, store, options.page_cache)
     }))
 }

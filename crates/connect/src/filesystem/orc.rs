@@ -12,7 +12,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use serde::Deserialize;
 use tidemill_format::orc::{self, OrcFileReader, OrcInput};
-use tidemill_format::parquet::{ChunkReader, Length, ParquetError, ParquetInput};
+use tidemill_format::parquet::{ChunkReader, Expected, Length, ParquetError, ParquetInput};
 use tidemill_store::ObjectFile;
 
 use super::batches::{BATCH_ROWS, Batches, Decode};
@@ -44,6 +44,10 @@ fn said(e: ParquetError) -> io::Error {
     }
 }
 
+fn whole(stripes: Vec<Vec<Range<u64>>>) -> Vec<Expected> {
+    stripes.into_iter().map(|parts| Expected { parts, in_part: false }).collect()
+}
+
 impl OrcInput for LocalColumns {
     fn size(&self) -> u64 {
         self.len()
@@ -54,7 +58,7 @@ impl OrcInput for LocalColumns {
     }
 
     fn expect(&self, stripes: Vec<Vec<Range<u64>>>) {
-        ParquetInput::expect(self, stripes);
+        ParquetInput::expect(self, whole(stripes));
     }
 }
 
@@ -79,14 +83,14 @@ impl OrcInput for Remote {
     }
 
     fn expect(&self, stripes: Vec<Vec<Range<u64>>>) {
-        ParquetInput::expect(&self.columns, stripes);
+        ParquetInput::expect(&self.columns, whole(stripes));
     }
 }
 
 fn input(place: &Place, path: &str, care: Care) -> Result<Box<dyn OrcInput>, ConnectError> {
     Ok(match place {
         Place::Local => {
-            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care.give_back));
+            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care));
             Box::new(columns.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?)
         }
         Place::Remote(store, object) => {

@@ -17,6 +17,9 @@ use super::metadata::{Constants, FileInfo};
 use super::ranges::Piece;
 use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Selection, Split, Waker};
 
+/// So many pieces, as files are cut, are about what each reader gets (see [`super::ranges::range_bytes`]).
+const SHARE: u64 = super::ranges::RANGES_PER_READER;
+
 /// Where a Parquet split stands.
 #[derive(Serialize, Deserialize)]
 struct Position {
@@ -24,7 +27,8 @@ struct Position {
     row: u64,
 }
 
-/// Divides a file at its row groups into pieces of about `bytes` compressed bytes.
+/// Divides a file into pieces of about `bytes` compressed bytes, at its row groups; a local file with a row group that is larger
+/// than a reader's share, of [`SHARE`] such pieces, into equal shares.
 ///
 /// # Errors
 /// The file cannot be read or is no Parquet file.
@@ -33,7 +37,33 @@ pub(super) fn pieces(path: &str, place: &Place, bytes: u64) -> Result<Vec<Piece>
         Place::Local => parquet::row_groups(Path::new(path))?,
         Place::Remote(store, object) => parquet::row_groups_in(Path::new(path), &RemoteColumns::new(store.ranges(object)))?,
     };
-    Ok(at_groups(&groups, bytes))
+    let share = bytes.saturating_mul(SHARE);
+    let large = matches!(place, Place::Local) && groups.iter().any(|(_, group)| *group > share);
+    Ok(if large && parquet::passes_over_pages(Path::new(path))? { in_shares(&groups, share) } else { at_groups(&groups, bytes) })
+}
+
+/// Divides a file into equal parts of about `share` bytes, within its row groups, too. Their pages are passed over by their heads,
+/// but the dictionaries of a group and the pages that a cut goes through are decoded by both neighbours, so parts are large.
+fn in_shares(groups: &[(u64, u64)], share: u64) -> Vec<Piece> {
+    let total: u128 = groups.iter().map(|(_, group)| u128::from(*group)).sum();
+    let parts = ((total + u128::from(share) / 2) / u128::from(share.max(1))).max(1);
+    let (mut pieces, mut from, mut rows_before, mut bytes_before) = (Vec::new(), 0, 0, 0);
+    for (rows, group) in groups {
+        let (begin, end) = (bytes_before, bytes_before + u128::from(*group));
+        // The cuts in this group: as if its rows were all of one length.
+        for cut in (1..parts).map(|part| total * part / parts).filter(|cut| (begin..end).contains(cut)) {
+            let row = rows_before + (u128::from(*rows) * (cut - begin) / (end - begin)) as u64;
+            if row > from {
+                pieces.push(Piece::Rows(from, row));
+                from = row;
+            }
+        }
+        (rows_before, bytes_before) = (rows_before + rows, end);
+    }
+    if rows_before > from {
+        pieces.push(Piece::Rows(from, rows_before));
+    }
+    pieces
 }
 
 /// Divides a file of groups of rows (rows, bytes), at them, into pieces of about `bytes` bytes.
@@ -99,7 +129,7 @@ pub(super) fn open(
     let part = (start, to);
     let file = match place {
         Place::Local => {
-            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care.give_back));
+            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care));
             let columns = columns.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
             begin(path, columns, request, part, selection)?
         }
@@ -120,7 +150,8 @@ pub(super) fn open(
     Ok(numbered(batches, rows, start..end, info.size, constants))
 }
 
-/// Begins to read the rows from `start` on, and, where only some are selected, the row groups up to row `to` that may have such.
+/// Begins to read the rows from `start` on up to row `to`, and, where only some are selected, those of the row groups that may have
+/// such.
 fn begin<R: ParquetInput>(
     path: &str,
     columns: R,
@@ -128,13 +159,11 @@ fn begin<R: ParquetInput>(
     (start, to): (u64, Option<u64>),
     selection: Option<&Selection>,
 ) -> Result<ParquetFileReader, ConnectError> {
-    let (path, physical, projection) = (Path::new(path), &request.physical, request.projection.as_slice());
-    let Some(selection) = selection else {
-        return Ok(ParquetFileReader::of(path, columns, physical, projection, start, BATCH_ROWS)?);
-    };
+    let wanted = (&request.physical, request.projection.as_slice());
     let part = start..to.unwrap_or(u64::MAX);
-    let pick = |known: &parquet::Extents| selection.wanted_parts(known);
-    Ok(ParquetFileReader::of_groups(path, columns, (physical, projection), part, (selection.columns(), &pick), BATCH_ROWS)?)
+    let pick = |known: &parquet::Extents| selection.and_then(|selection| selection.wanted_parts(known));
+    let pick = selection.map(|selection| (&**selection.columns(), &pick as parquet::Pick<'_>));
+    Ok(ParquetFileReader::of_rows(Path::new(path), columns, wanted, part, pick, BATCH_ROWS)?)
 }
 
 /// A reader whose position is the number of a row: `batches` are `part` of the `rows` rows of a file of `bytes` bytes.
@@ -201,5 +230,30 @@ impl Reader for ParquetReader {
 
     fn position(&self) -> serde_json::Value {
         serde_json::json!(Position { row: self.next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_divided_at_row_groups_or_into_shares() {
+        let rows = |pieces: Vec<Piece>| -> Vec<(u64, u64)> {
+            let pair = |piece| if let Piece::Rows(from, to) = piece { (from, to) } else { panic!("{piece:?}") };
+            pieces.into_iter().map(pair).collect()
+        };
+        assert_eq!(rows(at_groups(&[(10, 5), (10, 5), (10, 5)], 10)), [(0, 20), (20, 30)]);
+        // One group, two uneven ones, and a part that no row falls into.
+        assert_eq!(rows(in_shares(&[(1000, 100)], 25)), [(0, 250), (250, 500), (500, 750), (750, 1000)]);
+        assert_eq!(rows(in_shares(&[(500, 100), (500, 60)], 82)), [(0, 400), (400, 1000)]);
+        assert_eq!(rows(in_shares(&[(2, 100)], 10)), [(0, 1), (1, 2)]);
+        assert_eq!(rows(in_shares(&[(0, 0), (5, 9), (0, 0)], 100)), [(0, 5)]);
+        assert_eq!(rows(in_shares(&[], 100)), []);
+        for share in 1..200 {
+            let all = rows(in_shares(&[(70, 33), (1, 90), (40, 41), (1000, 17)], share));
+            assert_eq!((all[0].0, all[all.len() - 1].1), (0, 1111), "share {share}");
+            assert!(all.windows(2).all(|pair| pair[0].1 == pair[1].0) && all.iter().all(|(from, to)| from < to), "share {share}: {all:?}");
+        }
     }
 }

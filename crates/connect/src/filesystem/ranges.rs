@@ -1,9 +1,12 @@
 //! Cutting one text file into ranges that several readers take at once, and the ids of such splits.
 //!
-//! A range begins and ends exactly at record boundaries, so its reader needs to know nothing of its
-//! neighbours. Where a field may hold line ends (quoted CSV), the quotes before each cut are counted
-//! first, on as many threads as there will be readers; the count costs a pass of `memchr` over the
-//! file. A file whose quotes do not stand where RFC 4180 wants them is not cut.
+//! A range begins and ends exactly at record boundaries, so its reader needs to know nothing of its neighbours. Where a field may
+//! hold line ends (quoted CSV), it must be known of each cut whether it stands in quotes. Of a small file all quotes are counted. In
+//! a large one that would cost a fifth of the reading, or all of it a second time if it comes from a disk or a network; there what
+//! comes behind each cut tells ([`Look`]): the quotes, by what stands beside them, or where they tell nothing the lines, by how many
+//! fields they have. That could be wrong, of a text of more than a MB or of stray quotes; so who reads a range sees whether a record
+//! ends where the next range begins, and says so if none does ([`super::reader`]). Where it does not tell, all quotes are counted
+//! after all, on as many threads as there will be readers. A file whose quotes do not stand where RFC 4180 wants them is then not cut.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,9 +19,18 @@ pub(super) const CUT_BYTES_MIN: u64 = 4 << 20;
 /// The largest range, bytes: small enough that the last one does not keep a reader busy alone.
 const RANGE_BYTES_MAX: u64 = 64 << 20;
 /// Ranges a reader gets, so that fast and slow ones even out.
-const RANGES_PER_READER: u64 = 8;
-/// Bytes read at once while counting.
-const CHUNK: usize = 1 << 20;
+pub(super) const RANGES_PER_READER: u64 = 8;
+/// Bytes read at once while counting: they stay in a processor's own cache.
+const CHUNK: usize = 256 << 10;
+/// Of a file up to this size all quotes are counted, bytes.
+const COUNTED_BYTES_MAX: u64 = 64 << 20;
+/// So far behind a cut quotes are looked at in larger files, bytes.
+const LOOK_BYTES: u64 = 1 << 20;
+/// The same in files that lie behind a network, and how many such looks are taken at once.
+pub(super) const DISTANT_LOOK_BYTES: u64 = 256 << 10;
+const DISTANT_LOOKS: usize = 16;
+/// So many lines without quotes are compared with the first record.
+const LINES: usize = 3;
 
 /// What decides where a record of a text format ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +67,19 @@ impl Cut {
     }
 }
 
+/// How it is found out whether a cut stands in quotes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Look {
+    /// All quotes are counted.
+    Everywhere,
+    /// In a large file by what comes behind the cut, if that tells.
+    Near,
+    /// As [`Look::Near`], of a file that lies behind a network, of which little is to be read: it is not cut if that does not tell.
+    Distant,
+    /// Not at all: the file is not cut where that must be known.
+    Nowhere,
+}
+
 /// How large the ranges of a file of `size` bytes are for so many readers.
 pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
     (size / (readers.max(1) as u64 * RANGES_PER_READER)).clamp(CUT_BYTES_MIN, RANGE_BYTES_MAX)
@@ -65,70 +90,155 @@ pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
 ///
 /// # Errors
 /// Reading the file failed.
-pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: usize) -> io::Result<Vec<(u64, u64)>> {
+pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: usize, look: Look) -> io::Result<Vec<(u64, u64)>> {
     assert!(range > 0, "a range holds at least a byte");
     let whole = vec![(0, size)];
     let tentative: Vec<u64> = (0..size.div_ceil(range)).map(|i| i * range).collect();
     if tentative.len() < 2 || how == Cut::Never {
         return Ok(whole);
     }
-    let inside = match how {
-        Cut::Quoted(quote, delimiter) => match parities(file, size, &tentative, quote, delimiter, threads)? {
-            Some(inside) => inside,
-            None => return Ok(whole),
-        },
-        _ => vec![false; tentative.len()],
-    };
-    let quote = if let Cut::Quoted(quote, _) = how { Some(quote) } else { None };
-    let mut starts = vec![0];
-    for (at, inside) in tentative.iter().zip(inside).skip(1) {
-        // A cut that already lies behind this one (a record longer than a range) swallows it.
-        if *at > starts[starts.len() - 1] {
-            let start = record_start(file, size, *at, inside, quote)?;
-            if start < size {
-                starts.push(start);
+    let looks = if look == Look::Distant { DISTANT_LOOKS } else { threads };
+    let starts = match how {
+        Cut::Quoted(quote, delimiter) => {
+            let near = match look {
+                Look::Near if size > COUNTED_BYTES_MAX => near_quotes(file, size, &tentative, (quote, delimiter), LOOK_BYTES, looks)?,
+                Look::Distant => near_quotes(file, size, &tentative, (quote, delimiter), DISTANT_LOOK_BYTES, looks)?,
+                _ => None,
+            };
+            match (near, look) {
+                (Some(starts), _) => starts,
+                (None, Look::Distant | Look::Nowhere) => return Ok(whole),
+                (None, _) => match parities(file, size, &tentative, quote, delimiter, threads)? {
+                    Some(inside) => starts_of(file, size, &tentative, &inside, Some(quote))?,
+                    None => return Ok(whole),
+                },
             }
         }
+        _ => spread(tentative.len(), looks, |index| match tentative[index] {
+            0 => Ok(0),
+            at => record_start(file, size, at, false, None),
+        })?,
+    };
+    Ok(between(&starts, size))
+}
+
+/// The ranges between record starts, those left out that come again: a record longer than a range swallows cuts.
+fn between(starts: &[u64], size: u64) -> Vec<(u64, u64)> {
+    let mut begins: Vec<u64> = Vec::with_capacity(starts.len());
+    for start in starts {
+        if *start < size && begins.last().is_none_or(|last| start > last) {
+            begins.push(*start);
+        }
     }
-    let ends = starts[1..].iter().copied().chain([size]);
-    let ranges: Vec<_> = starts.iter().copied().zip(ends).collect();
-    debug_assert!(ranges.iter().all(|(start, end)| start < end), "{ranges:?}");
-    Ok(ranges)
+    let ends = begins[1..].iter().copied().chain([size]);
+    begins.iter().copied().zip(ends).collect()
+}
+
+/// Where the records begin that are the first behind the cuts.
+fn starts_of(file: &dyn ReadAt, size: u64, cuts: &[u64], inside: &[bool], quote: Option<u8>) -> io::Result<Vec<u64>> {
+    let mut starts = vec![0];
+    for (at, inside) in cuts.iter().zip(inside).skip(1) {
+        let last = starts[starts.len() - 1];
+        starts.push(if *at > last { record_start(file, size, *at, *inside, quote)? } else { last });
+    }
+    Ok(starts)
+}
+
+/// As [`starts_of`], by no more than `look` bytes behind each cut; `None` if what comes there does not tell for one of them whether
+/// it stands in quotes: quotes by their neighbours, or lines without quotes by having as many fields as the file's first record.
+fn near_quotes(
+    file: &dyn ReadAt,
+    size: u64,
+    cuts: &[u64],
+    (quote, delimiter): (u8, u8),
+    look: u64,
+    threads: usize,
+) -> io::Result<Option<Vec<u64>>> {
+    let Some(delimiters) = first_delimiters(file, size, (quote, delimiter), look)? else { return Ok(None) };
+    // One that does not tell is enough.
+    let hopeless = AtomicBool::new(false);
+    let starts = spread(cuts.len(), threads, |index| {
+        let from = cuts[index];
+        if index == 0 || hopeless.load(Ordering::Relaxed) {
+            return Ok(Some(0));
+        }
+        let end = size.min(from.saturating_add(look));
+        let mut buffer = vec![0; (end - from) as usize + 2];
+        let part = count(file, size, from, end, quote, delimiter, &mut buffer)?;
+        // All of it is in the buffer: a byte before the cut, and what comes behind.
+        let text = &buffer[1..buffer.len() - 1];
+        let inside = match (part.quotes, part.misplaced) {
+            // A file does not end in quotes.
+            (false, _) if end == size => Some(false),
+            (false, _) | (true, [false, false]) => has_lines_of(text, delimiter, delimiters).then_some(false),
+            (true, [false, true]) => Some(false),
+            (true, [true, false]) => Some(true),
+            (true, [true, true]) => None,
+        };
+        let start = inside.and_then(|inside| match first_start(text, (buffer[0], inside), Some(quote)) {
+            Ok(begin) => Some(from + begin as u64),
+            Err(_) => (end == size).then_some(size),
+        });
+        hopeless.fetch_or(start.is_none(), Ordering::Relaxed);
+        Ok(start)
+    })?;
+    Ok(if hopeless.into_inner() { None } else { starts.into_iter().collect() })
+}
+
+/// How many delimiters the first record of the file has, `None` if it does not end within `look` bytes.
+fn first_delimiters(file: &dyn ReadAt, size: u64, (quote, delimiter): (u8, u8), look: u64) -> io::Result<Option<usize>> {
+    let mut text = vec![0; look.min(size) as usize];
+    read_exact_at(file, &mut text, 0)?;
+    let Ok(end) = first_start(&text, (0, false), Some(quote)) else { return Ok(None) };
+    let mut inside = false;
+    let outside = text[..end].iter().filter(|b| {
+        inside ^= **b == quote;
+        **b == delimiter && !inside
+    });
+    Ok(Some(outside.count()))
+}
+
+/// Whether the first [`LINES`] lines that are whole in `text` have so many delimiters. Where a record has none, that says nothing.
+fn has_lines_of(text: &[u8], delimiter: u8, delimiters: usize) -> bool {
+    let ends: Vec<usize> = memchr::memchr_iter(b'\n', text).take(LINES + 1).collect();
+    let fits = |pair: &[usize]| memchr::memchr_iter(delimiter, &text[pair[0]..pair[1]]).count() == delimiters;
+    delimiters > 0 && ends.len() > LINES && ends.windows(2).all(fits)
+}
+
+/// Where in `text` the first record begins, if it is known what stands before it and whether that is inside quotes; if none does,
+/// whether its end is inside quotes.
+fn first_start(text: &[u8], (before, mut inside): (u8, bool), quote: Option<u8>) -> Result<usize, bool> {
+    if !inside && before == b'\n' {
+        return Ok(0);
+    }
+    let end = match quote {
+        None => memchr::memchr(b'\n', text),
+        Some(quote) => memchr::memchr2_iter(b'\n', quote, text).find(|i| {
+            if text[*i] == quote {
+                inside = !inside;
+                return false;
+            }
+            !inside
+        }),
+    };
+    end.map(|end| end + 1).ok_or(inside)
 }
 
 /// The first record start behind `from - 1`, which lies inside a quoted field or not; `size` if
 /// there is none.
 fn record_start(file: &dyn ReadAt, size: u64, from: u64, mut inside: bool, quote: Option<u8>) -> io::Result<u64> {
+    // The byte before decides whether `from` itself is a start; it comes with the first that are looked at.
     let mut buffer = vec![0; 64 << 10];
-    // The byte before decides whether `from` itself is a start.
-    let mut at = from;
-    if !inside {
-        let mut before = [0];
-        read_exact_at(file, &mut before, from - 1)?;
-        if before[0] == b'\n' {
-            return Ok(from);
-        }
-    }
+    let mut at = from - 1;
     while at < size {
         let want = buffer.len().min((size - at) as usize);
-        let got = file.read_at(at, &mut buffer[..want])?;
-        if got == 0 {
-            break;
+        read_exact_at(file, &mut buffer[..want], at)?;
+        match first_start(&buffer[1..want], (buffer[0], inside), quote) {
+            Ok(start) => return Ok(at + 1 + start as u64),
+            Err(now) => inside = now,
         }
-        let end = match quote {
-            None => memchr::memchr(b'\n', &buffer[..got]),
-            Some(quote) => memchr::memchr2_iter(b'\n', quote, &buffer[..got]).find(|i| {
-                if buffer[*i] == quote {
-                    inside = !inside;
-                    return false;
-                }
-                !inside
-            }),
-        };
-        if let Some(end) = end {
-            return Ok(at + end as u64 + 1);
-        }
-        at += got as u64;
+        // The last one again, as the one before.
+        at += (want - 1).max(1) as u64;
     }
     Ok(size)
 }
@@ -149,6 +259,8 @@ fn read_exact_at(file: &dyn ReadAt, buffer: &mut [u8], at: u64) -> io::Result<()
 /// What counting the quotes of one part of a file has found.
 #[derive(Clone, Copy, Default)]
 struct Part {
+    /// Whether there is one.
+    quotes: bool,
     /// Whether the number of quotes is odd.
     odd: bool,
     /// Whether some quote is misplaced, if the part begins outside quotes and inside.
@@ -158,35 +270,17 @@ struct Part {
 /// For each of `starts` whether it lies inside quotes; `None` if the quotes are not regular: an
 /// opening one not at the beginning of a field, a closing one not at its end, one left open.
 fn parities(file: &dyn ReadAt, size: u64, starts: &[u64], quote: u8, delimiter: u8, threads: usize) -> io::Result<Option<Vec<bool>>> {
-    let next = AtomicUsize::new(0);
     let hopeless = AtomicBool::new(false);
-    let work = || -> io::Result<Vec<(usize, Part)>> {
-        let mut done = Vec::new();
-        let mut buffer = vec![0; CHUNK + 2];
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= starts.len() || hopeless.load(Ordering::Relaxed) {
-                return Ok(done);
-            }
-            let end = starts.get(index + 1).copied().unwrap_or(size);
-            let part = count(file, size, starts[index], end, quote, delimiter, &mut buffer)?;
-            if part.misplaced == [true, true] {
-                hopeless.store(true, Ordering::Relaxed);
-            }
-            done.push((index, part));
+    let parts = spread(starts.len(), threads, |index| {
+        if hopeless.load(Ordering::Relaxed) {
+            return Ok(Part::default());
         }
-    };
-    let mut parts = vec![Part::default(); starts.len()];
-    std::thread::scope(|scope| -> io::Result<()> {
-        let others: Vec<_> = (1..threads.min(starts.len()).max(1)).map(|_| scope.spawn(work)).collect();
-        let mut done = work()?;
-        for other in others {
-            done.extend(other.join().expect("counting quotes does not panic")?);
+        let end = starts.get(index + 1).copied().unwrap_or(size);
+        let part = count(file, size, starts[index], end, quote, delimiter, &mut vec![0; CHUNK + 2])?;
+        if part.misplaced == [true, true] {
+            hopeless.store(true, Ordering::Relaxed);
         }
-        for (index, part) in done {
-            parts[index] = part;
-        }
-        Ok(())
+        Ok(part)
     })?;
     if hopeless.into_inner() {
         return Ok(None);
@@ -201,6 +295,25 @@ fn parities(file: &dyn ReadAt, size: u64, starts: &[u64], quote: u8, delimiter: 
         inside ^= part.odd;
     }
     Ok((!inside).then_some(answer))
+}
+
+/// Does some work for each number below `count`, on several threads.
+fn spread<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> io::Result<T> + Sync) -> io::Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|number| *number < count);
+        numbers.map(|number| Ok((number, work(number)?))).collect::<io::Result<Vec<(usize, T)>>>()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.min(count)).map(|_| scope.spawn(some)).collect();
+        let mut done = some()?;
+        for other in others {
+            done.extend(other.join().expect("looking at quotes does not panic")?);
+        }
+        Ok::<_, io::Error>(done)
+    })?;
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, found)| found).collect())
 }
 
 /// Counts the quotes in `start..end` and looks at the neighbours of each.
@@ -220,6 +333,7 @@ fn count(file: &dyn ReadAt, size: u64, start: u64, end: u64, quote: u8, delimite
         }
         let mark = at == 0 && buffer[1..=chunk].starts_with(b"\xEF\xBB\xBF");
         for i in memchr::memchr_iter(quote, &buffer[1..=chunk]) {
+            part.quotes = true;
             let (before, behind) = (buffer[i], buffer[i + 2]);
             // A byte order mark stands before the first field.
             let opens = before == delimiter || before == b'\n' || before == quote || (mark && i == 3);
@@ -294,7 +408,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         let file = LocalFile::new(file).unwrap();
         for threads in [1, 3] {
-            let ranges = cut(&file, text.len() as u64, range, how, threads).unwrap();
+            let ranges = cut(&file, text.len() as u64, range, how, threads, Look::Near).unwrap();
             let pieces: Vec<_> = ranges.iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect();
             assert_eq!(pieces, expect, "{threads} threads");
         }
@@ -327,6 +441,73 @@ mod tests {
         check("a\"b\nc\"d\ne\n", 4, CSV, &["a\"b\nc\"d\ne\n"]);
         check("\"a\"b\nc\nd\n", 4, CSV, &["\"a\"b\nc\nd\n"]);
         check("\"a\nb\nc\n", 4, CSV, &["\"a\nb\nc\n"]);
+    }
+
+    /// The ranges of `text`, by the quotes near each cut; `None` if they do not tell.
+    fn near(text: &str, range: u64, look: u64) -> Option<Vec<&str>> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let (file, size) = (LocalFile::new(file).unwrap(), text.len() as u64);
+        let cuts: Vec<u64> = (0..size.div_ceil(range)).map(|i| i * range).collect();
+        let [one, many] = [1, 3].map(|threads| near_quotes(&file, size, &cuts, (b'"', b','), look, threads).unwrap());
+        assert_eq!(one, many);
+        Some(between(&one?, size).iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect())
+    }
+
+    #[test]
+    fn quotes_near_a_cut_tell_where_it_stands() {
+        let quoted = "a,\"x\ny\nz\"\nb,c\n";
+        assert_eq!(near(quoted, 4, 100), Some(vec!["a,\"x\ny\nz\"\n", "b,c\n"]));
+        assert_eq!(near("aa\nbb\ncc\n", 3, 100), Some(vec!["aa\n", "bb\n", "cc\n"]));
+        // No quote in sight, nor a line.
+        assert_eq!(near(quoted, 4, 2), None);
+        // Lines, but of another number of fields.
+        assert_eq!(near("a,b\nc,\"x\ny\nz\nu\nv\nw\nw\nw\nw\"\nb,c\n", 9, 9), None);
+        // Lines in quotes that look like records: the reader of the first range will find that to be wrong.
+        let alike = "a,b\nc,\"x\n1,2\n3,4\n5,6\n7,8\n9,0\"\nb,c\n";
+        assert_eq!(near(alike, 9, 16), Some(vec!["a,b\nc,\"x\n", "1,2\n3,4\n5,6\n7,8\n9,0\"\n", "b,c\n"]));
+        // Quotes that tell nothing, between lines that do.
+        let empty = "a,\"\"\nb,c\nd,\"\"\ne,f\ng,h\n1,2\n3,4\n5,6\n";
+        assert_eq!(near(empty, 20, 16), Some(vec!["a,\"\"\nb,c\nd,\"\"\ne,f\n", "g,h\n1,2\n3,4\n5,6\n"]));
+        // As good inside as outside.
+        assert_eq!(near("a,b\nc,\",\",d\n", 4, 100), None);
+        // Good neither way.
+        assert_eq!(near("a,b\nc,d\"e\n", 4, 100), None);
+    }
+
+    /// Rows with quotes, line ends and delimiters in every place, cut everywhere.
+    #[test]
+    fn near_quotes_cut_as_all_of_them_do() {
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let mut told = 0;
+        for _ in 0..200 {
+            let mut text = String::new();
+            for _ in 0..30 {
+                let row: Vec<String> = (0..3)
+                    .map(|_| match next(4) {
+                        0 => "plain".to_string(),
+                        1 => format!("\"{}\"", ["", "x", "a\nb", ",", "\n", "\"\"", "say \"\"x\"\""][next(7) as usize]),
+                        _ => "7".repeat(next(20) as usize),
+                    })
+                    .collect();
+                text += &format!("{}\n", row.join(","));
+            }
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let (file, size) = (LocalFile::new(file).unwrap(), text.len() as u64);
+            let range = 20 + next(50);
+            let all: Vec<_> =
+                cut(&file, size, range, CSV, 1, Look::Everywhere).unwrap().iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect();
+            if let Some(ranges) = near(&text, range, 300) {
+                assert_eq!(ranges, all, "{text}");
+                told += 1;
+            }
+        }
+        assert!(told > 150, "{told} of 200 texts were cut by what is near");
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub(super) struct TextReader {
     /// How long a row is by the latest block, to know how many bytes make the rows asked for.
     row_bytes: usize,
     finished: bool,
+    /// Where the feed ends and another reader begins.
+    another: Option<u64>,
     /// An error of the feed that waits until the rows before it were taken.
     failure: Option<ConnectError>,
 }
@@ -107,8 +109,29 @@ impl TextReader {
             arrival_ns: 0,
             row_bytes: ROW_BYTES,
             finished: false,
+            another: None,
             failure: None,
         }
+    }
+
+    /// Says that the feed ends at this byte of the file, where a record begins that another reader takes, so that none may
+    /// reach beyond it.
+    pub fn up_to_another(mut self, end: u64) -> Self {
+        self.another = Some(end);
+        self
+    }
+
+    /// A record reaches into the range of another reader.
+    #[cold]
+    fn torn(&self, end: u64) -> ConnectError {
+        ConnectError::new(format!(
+            "'{}': the record at byte {} does not end before byte {end}, where the file was cut so that several read it: a quote is never \
+             closed, or stands in the middle of a field; correct it, or set 'csv.disable-quote-character' = 'true' if quotes mean nothing \
+             in it. If the record is right, and a text in it longer than {} KB, read the file with a parallelism of 1",
+            self.path,
+            self.reached().offset,
+            super::ranges::DISTANT_LOOK_BYTES >> 10
+        ))
     }
 
     /// Where the next record begins.
@@ -133,7 +156,10 @@ impl TextReader {
                 }
                 Ok(Fed::Nothing) => return false,
                 Ok(Fed::End) => {
-                    self.decoder.finish();
+                    // Then what is left is no last record without a line end.
+                    if self.another.is_none() {
+                        self.decoder.finish();
+                    }
                     self.finished = true;
                     return false;
                 }
@@ -203,7 +229,10 @@ impl Reader for TextReader {
                 return Err(e);
             }
             if self.finished {
-                return Ok(Polled::End);
+                return match self.another {
+                    Some(end) if self.decoder.buffered() > 0 => Err(self.torn(end)),
+                    _ => Ok(Polled::End),
+                };
             }
             if !more {
                 return Ok(Polled::Pending);

@@ -11,6 +11,7 @@ use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_format::parquet;
 use tidemill_store::StoreOptions;
 
+use super::cache::Care;
 use super::columns::{LocalColumns, RemoteColumns};
 use super::directory::Place;
 use super::listing::{Kind, Listing};
@@ -49,7 +50,7 @@ pub fn parquet_schema(path: &str, options: &BTreeMap<String, String>) -> Result<
     let file = Path::new(&name);
     Ok(match place {
         Place::Local => {
-            let columns = File::open(file).and_then(|file| LocalColumns::new(file, false));
+            let columns = File::open(file).and_then(|file| LocalColumns::new(file, Care::default()));
             parquet::schema_in(file, &columns.map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?)?
         }
         Place::Remote(store, object) => parquet::schema_in(file, &RemoteColumns::new(store.ranges(&object)))?,

@@ -235,7 +235,7 @@ fn pages(place: &Place, path: &str, care: Care) -> Result<Arc<dyn Pages>, Connec
         Place::Local => {
             let file = File::open(path).map_err(failed)?;
             let size = file.metadata().map_err(failed)?.len();
-            let found = cache::residency(&file).unwrap_or(Residency { bytes: size, cached: 0 });
+            let found = care.found(&file, size);
             let give_back = care.give_back && found.cached < size / 2;
             Arc::new(Local { file, size, found, give_back })
         }

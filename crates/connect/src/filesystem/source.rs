@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use arrow::datatypes::DataType;
 use regex::Regex;
 use serde::Deserialize;
-use tidemill_archive::{Container, LocalFile};
+use tidemill_archive::{Container, LocalFile, ReadAt};
 use tidemill_format::compression::{self, Compression};
 use tidemill_format::text::TextFormat;
-use tidemill_store::StoreOptions;
+use tidemill_store::{ObjectFile, StoreOptions};
 
 use super::FileFormat;
 use super::avro;
@@ -28,7 +28,7 @@ use super::orc;
 use super::parquet;
 use super::path::{self, Location};
 use super::queue::{self, Queue};
-use super::ranges::{self, CUT_BYTES_MIN, Cut, Piece};
+use super::ranges::{self, CUT_BYTES_MIN, Cut, Look, Piece};
 use super::reader::{Lines, Position, TextReader, decoded};
 use super::sas;
 use super::xlsx;
@@ -36,6 +36,26 @@ use crate::{Changelog, ConnectError, Fetching, Reader, ReaderContext, Selection,
 
 /// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
 const ITEMS_PER_READER: usize = 8;
+
+/// An object of which just the bytes are fetched that are asked for, and none ahead of them.
+struct Exact(ObjectFile);
+
+impl ReadAt for Exact {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let end = self.0.size().min(at.saturating_add(buf.len() as u64));
+        if at >= end {
+            return Ok(0);
+        }
+        let parts = self.0.read_ranges(std::slice::from_ref(&(at..end)))?;
+        let got = parts[0].len();
+        buf[..got].copy_from_slice(&parts[0]);
+        Ok(got)
+    }
+}
 
 /// A table read from files.
 pub(super) struct FileSource {
@@ -46,6 +66,8 @@ pub(super) struct FileSource {
     /// How often to look for more; `None` if the source is bounded.
     pub monitor: Option<Duration>,
     pub page_cache: PageCache,
+    /// Whether bad records are passed over, and do not end the job.
+    pub passes_bad: bool,
     pub listing: Listing,
     pub queue: Queue,
 }
@@ -54,7 +76,8 @@ impl FileSource {
     /// A source of what the options mean.
     pub fn new(location: Location, pattern: Option<Regex>, format: FileFormat, store: StoreOptions, page_cache: PageCache) -> Self {
         let listing = Listing::new(location.clone(), pattern, store);
-        FileSource { location, format, compression: None, monitor: None, page_cache, listing, queue: Queue::default() }
+        let (compression, monitor, passes_bad, queue) = (None, None, false, Queue::default());
+        FileSource { location, format, compression, monitor, page_cache, passes_bad, listing, queue }
     }
 
     fn items(&self) -> Result<Vec<Item>, ConnectError> {
@@ -113,11 +136,13 @@ impl FileSource {
         let ranges = match self.listing.place(&item.path)? {
             Place::Local => {
                 let file = File::open(&item.path).and_then(LocalFile::new).map_err(|e| failed(&e))?;
-                ranges::cut(&file, item.size, range, how, readers).map_err(|e| failed(&e))?
+                // A record that is torn where the file was cut ends the job, as long as nobody wants such records passed over.
+                let look = if self.passes_bad { Look::Everywhere } else { Look::Near };
+                ranges::cut(&file, item.size, range, how, readers, look).map_err(|e| failed(&e))?
             }
-            // To count quotes the object would have to come twice.
-            Place::Remote(store, object) if how == Cut::Lines && object.seekable => {
-                ranges::cut(&store.ranges(&object), item.size, range, how, readers).map_err(|e| failed(&e))?
+            Place::Remote(store, object) if object.seekable => {
+                let look = if self.passes_bad { Look::Nowhere } else { Look::Distant };
+                ranges::cut(&Exact(store.ranges(&object)), item.size, range, how, readers, look).map_err(|e| failed(&e))?
             }
             Place::Remote(..) => return Ok(vec![Piece::Whole]),
         };
@@ -155,6 +180,7 @@ impl FileSource {
         let at = if plain { base.offset } else { 0 };
         let doing = if compression == Compression::None { "reading" } else { "decompressing" };
         let plan = |open: Opening| Plan { path: path.to_string(), open, at, from: base.offset, end, doing, whole: true, tail: None };
+        let mut ends_line = true;
         let (info, feed) = match self.listing.place(path)? {
             Place::Remote(store, object) => {
                 let info = self.listing.info(path, &object);
@@ -182,6 +208,11 @@ impl FileSource {
                     }
                     let file = File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
                     let length = meta.len();
+                    // If not, the range ended where the file did when it was cut, and the file has grown.
+                    ends_line = end.is_none_or(|end| {
+                        let mut last = [0];
+                        end > 0 && file.read_exact_at(&mut last, end - 1).is_ok() && last == *b"\n"
+                    });
                     // What is compressed has an end; anything else that is followed may grow.
                     let follow = self.monitor.filter(|_| compression == Compression::None);
                     let read = follow.filter(|_| !plain).map(|_| Arc::new(AtomicU64::new(0)));
@@ -201,7 +232,13 @@ impl FileSource {
         let constants = Constants::of(request, &info)?;
         let header = text.header();
         let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::Before(u64::from(header)) };
-        Ok(Box::new(TextReader::new(path.to_string(), feed, decoder, base, lines, constants)))
+        let reader = TextReader::new(path.to_string(), feed, decoder, base, lines, constants);
+        // Only quotes may reach beyond a line end.
+        let another = end.filter(|end| *end < info.size && ends_line && matches!(Cut::of(text), Cut::Quoted(..)));
+        Ok(Box::new(match another {
+            Some(end) => reader.up_to_another(end),
+            None => reader,
+        }))
     }
 
     /// Opens a split; rows that are not selected may be left out.

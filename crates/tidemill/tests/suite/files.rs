@@ -278,3 +278,79 @@ fn row_groups_are_left_out_by_their_least_and_greatest_values() {
         assert_eq!(summary["rows_in"].as_u64(), Some(read), "{condition}");
     }
 }
+
+/// Runs a query over a table read by four at once; its rows, and what was said.
+fn by_four(scratch: &Scratch, table: &str, query: &str) -> (Vec<String>, Output) {
+    let out = scratch.at("out");
+    let job = scratch.write(
+        "job.sql",
+        format!(
+            "SET 'execution.runtime-mode' = 'batch';
+             CREATE TABLE t {table};
+             CREATE TABLE s WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}') AS {query};"
+        ),
+    );
+    let _ = std::fs::remove_dir_all(&out);
+    let done = finish(tidemill().args(["run", &job, "--quiet", "--parallelism", "4"]));
+    (if Path::new(&out).exists() { sink_lines(Path::new(&out)) } else { Vec::new() }, done)
+}
+
+/// A CSV file that is too large for all of its quotes to be counted before it is read.
+#[test]
+fn a_large_csv_file_is_cut_by_the_quotes_near_each_cut() {
+    const ROWS: u64 = 500_000;
+    let scratch = Scratch::new("large-csv");
+    let table =
+        |path: &str| format!("(n BIGINT, x STRING, m BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{path}')");
+    let text = |field: &dyn Fn(u64) -> String| (0..ROWS).map(|n| format!("{n},{},{}\n", field(n), n % 10)).collect::<String>();
+    let query = "SELECT COUNT(*), SUM(n), SUM(m), SUM(CHAR_LENGTH(x)) FROM t";
+    let sum = ROWS * (ROWS - 1) / 2;
+    let (plain, long) = ("x".repeat(80), "y".repeat(40));
+
+    // Lines end in the quotes of every third row, and look like rows there.
+    let quoted = |n: u64| if n % 3 == 0 { format!("\"{long}\n7,\"\"{long}\"\",7\n\"") } else { format!("{plain}{plain}") };
+    let input = scratch.write("quoted.csv", text(&quoted));
+    assert!(std::fs::metadata(&input).expect("the file").len() > 64 << 20, "all quotes of a smaller file are counted");
+    let (rows, done) = by_four(&scratch, &table(&input), query);
+    expect(&done, 0, &[]);
+    let thirds = ROWS.div_ceil(3);
+    let letters = thirds * 88 + (ROWS - thirds) * 160;
+    assert_eq!(rows, [format!("{ROWS},{sum},{},{letters}", ROWS / 10 * 45)]);
+    let (rows, done) = by_four(&scratch, &table(&input), "SELECT COUNT(*) FROM t");
+    expect(&done, 0, &[]);
+    assert_eq!(rows, [ROWS.to_string()]);
+
+    // A quote that is never closed, of which the cuts know nothing.
+    let open = |n: u64| if n == ROWS / 2 { format!("\"{plain}") } else { format!("{plain}{plain}") };
+    let input = scratch.write("open.csv", text(&open));
+    for query in [query, "SELECT COUNT(*) FROM t"] {
+        let (rows, done) = by_four(&scratch, &table(&input), query);
+        expect(&done, 1, &["open.csv': the record at byte ", "does not end before byte", "a parallelism of 1"]);
+        assert_eq!(rows, [""; 0]);
+    }
+}
+
+/// A Parquet file of one row group, of which each reader takes a share.
+#[test]
+fn a_large_row_group_is_read_in_shares() {
+    const ROWS: u64 = 3_000_000;
+    let scratch = Scratch::new("large-group");
+    let parquet = scratch.at("t.parquet");
+    let job = scratch.write(
+        "make.sql",
+        format!(
+            "CREATE TABLE made (n BIGINT, x DOUBLE) WITH ('connector' = 'datagen', 'number-of-rows' = '{ROWS}',
+               'fields.n.kind' = 'sequence', 'fields.n.start' = '1', 'fields.n.end' = '{ROWS}');
+             COPY (SELECT n, x, CAST(n % 10 AS STRING) AS s FROM made)
+             TO '{parquet}' (FORMAT parquet, 'parquet.block.size' '1 gb', 'parquet.row-group.rows' '{ROWS}', 'parquet.compression' 'none');"
+        ),
+    );
+    expect(&finish(tidemill().args(["run", &job, "--quiet", "--parallelism", "1"])), 0, &[]);
+    let table = format!("(n BIGINT, x DOUBLE, s STRING) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{parquet}')");
+    for (condition, count, sum) in [("", ROWS, ROWS * (ROWS + 1) / 2), (" WHERE n BETWEEN 1499999 AND 1500002", 4, 6_000_002)] {
+        let query = format!("SELECT COUNT(*), SUM(n), SUM(CHAR_LENGTH(s)), COUNT(x) FROM t{condition}");
+        let (rows, done) = by_four(&scratch, &table, &query);
+        expect(&done, 0, &[]);
+        assert_eq!(rows, [format!("{count},{sum},{count},{count}")]);
+    }
+}
