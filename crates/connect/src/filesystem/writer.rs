@@ -25,6 +25,7 @@ use tidemill_store::StoreError;
 
 use super::bucket::{Bucket, Upload};
 use super::made::Made;
+use super::page;
 use super::sink::{Finished, IN_PROGRESS, Rolling};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
@@ -32,6 +33,9 @@ use crate::{Committable, ConnectError, Writer, WriterStats};
 const BUFFER_BYTES: usize = 256 << 10;
 /// Rows encoded at once: a large block would otherwise make the buffer outgrow the cache.
 const ROWS_MAX: usize = 4096;
+/// So many bytes of a file go to the disk while more is written. A file is not done before it is safe there, and without this the
+/// disk would begin when the processors end.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// Why a single file cannot be written between checkpoints.
 const NOT_IN_STEPS: &str = "a checkpoint closes it, and a single file cannot go on; write a directory, or run the job in batch mode";
@@ -94,6 +98,8 @@ enum Out {
 struct Counted {
     out: Out,
     written: Arc<AtomicU64>,
+    /// Up to here the system was told to begin writing to the disk, bytes.
+    begun: u64,
 }
 
 impl Write for Counted {
@@ -102,7 +108,13 @@ impl Write for Counted {
             Out::File(file, _) => (&**file).write(bytes)?,
             Out::Object(upload) => upload.write(bytes)?,
         };
-        self.written.fetch_add(n as u64, Ordering::Relaxed);
+        let written = self.written.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
+        if let Out::File(file, _) = &self.out
+            && written - self.begun >= WRITE_BACK_BYTES
+        {
+            page::write_back(file, self.begun, written - self.begun);
+            self.begun = written;
+        }
         Ok(n)
     }
 
@@ -113,7 +125,7 @@ impl Write for Counted {
 
 impl Part {
     fn counted(&self) -> Counted {
-        Counted { out: self.out.clone(), written: self.written.clone() }
+        Counted { out: self.out.clone(), written: self.written.clone(), begun: self.written.load(Ordering::Relaxed) }
     }
 
     fn of_file(file: File, path: PathBuf, names: Finished) -> Self {
