@@ -12,8 +12,8 @@ use crate::column::Wanted;
 use crate::decode::{Batches, Numbers, Rows};
 use crate::{SasError, pages};
 
-/// Bytes read at once, unless a page is longer.
-const RUN_BYTES: usize = 1 << 20;
+/// Bytes read at once, unless a page is longer: they stay in a processor's own cache until they are decoded.
+const RUN_BYTES: usize = 256 << 10;
 /// Compressed rows are unpacked into so many bytes before they are decoded, unless a row is longer.
 const UNPACKED_BYTES: usize = 256 << 10;
 
