@@ -47,21 +47,29 @@ impl CsvEncoder {
         }
     }
 
+    /// Whether a text has a byte for which it must be quoted.
+    fn is_special(&self, text: &[u8], quote: u8) -> bool {
+        // All of a piece are looked at, so that the compiler makes vectors of them.
+        let any =
+            |piece: &[u8]| piece.iter().fold(false, |found, b| found | (*b == self.delimiter || *b == quote || *b == b'\n' || *b == b'\r'));
+        let (pieces, rest) = text.as_chunks::<64>();
+        pieces.iter().any(|piece| any(piece)) || any(rest)
+    }
+
     fn text(&self, text: &[u8], out: &mut Vec<u8>) {
         let Some(quote) = self.quote else {
             out.extend_from_slice(text);
             return;
         };
-        let special = |b: &u8| *b == self.delimiter || *b == quote || *b == b'\n' || *b == b'\r';
         // An empty text is quoted so that it can be told from a NULL.
-        if text.is_empty() || text.iter().any(special) || (!self.null.is_empty() && text == self.null) {
+        if text.is_empty() || self.is_special(text, quote) || (!self.null.is_empty() && text == self.null) {
             out.push(quote);
-            for &b in text {
-                if b == quote {
-                    out.push(quote);
-                }
-                out.push(b);
+            let mut from = 0;
+            for at in memchr::memchr_iter(quote, text) {
+                out.extend_from_slice(&text[from..=at]);
+                from = at;
             }
+            out.extend_from_slice(&text[from..]);
             out.push(quote);
         } else {
             out.extend_from_slice(text);
@@ -255,6 +263,26 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "s,f,t,b\nplain,1.0,1970-01-01 00:00:00,YWJj\n\"a,b\",1.0E10,1970-01-01 00:00:01.5,YQ==\n\"say \"\"x\"\"\",,,\n,-0.001,1969-12-31 23:59:59.999,\n\"\",0.1,1970-01-01 00:01:00,YWI=\n"
         );
+    }
+
+    #[test]
+    fn a_text_is_quoted_wherever_the_byte_stands_that_asks_for_it() {
+        let encoder = CsvEncoder::new(&options(&[]), &sample().schema()).unwrap();
+        for length in [1, 2, 63, 64, 65, 127, 128, 200] {
+            for at in 0..length {
+                for (byte, quoted) in [(b',', true), (b'"', true), (b'\n', true), (b'\r', true), (b';', false), (0xE9, false)] {
+                    let mut text = vec![b'x'; length];
+                    text[at] = byte;
+                    let expect = match quoted {
+                        false => text.clone(),
+                        true => format!("\"{}\"", String::from_utf8_lossy(&text).replace('"', "\"\"")).into_bytes(),
+                    };
+                    let mut out = Vec::new();
+                    encoder.text(&text, &mut out);
+                    assert_eq!(out, expect, "byte {byte} at {at} of {length}");
+                }
+            }
+        }
     }
 
     #[test]
