@@ -22,6 +22,16 @@ pub(crate) use messages::{CsvMessageEncoder, CsvMessages};
 use crate::encoding::TextEncoding;
 use crate::{option_enum, options};
 
+/// Whether the processor has what functions called `…_wide` are compiled for: nearly all since 2013.
+#[cfg(target_arch = "x86_64")]
+fn wide() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+}
+
 /// The option that says the encoding.
 pub(crate) const ENCODING: &str = "csv.encoding";
 

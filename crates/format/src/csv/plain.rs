@@ -21,6 +21,37 @@ pub(super) fn build(
     empty_is_null: bool,
     bad: &mut impl FnMut(usize),
 ) -> Option<ArrayRef> {
+    #[cfg(target_arch = "x86_64")]
+    if super::wide() {
+        // SAFETY: the processor has all that the function is compiled for.
+        return unsafe { build_wide(kind, buffer, rows, spans, empty_is_null, bad) };
+    }
+    build_by(kind, buffer, rows, spans, empty_is_null, bad)
+}
+
+/// As [`build_by`], with the instructions for masks and shifts that most processors have.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn build_wide(
+    kind: &Kind,
+    buffer: &[u8],
+    rows: usize,
+    spans: impl Iterator<Item = (usize, usize)> + Clone,
+    empty_is_null: bool,
+    bad: &mut impl FnMut(usize),
+) -> Option<ArrayRef> {
+    build_by(kind, buffer, rows, spans, empty_is_null, bad)
+}
+
+#[inline(always)]
+fn build_by(
+    kind: &Kind,
+    buffer: &[u8],
+    rows: usize,
+    spans: impl Iterator<Item = (usize, usize)> + Clone,
+    empty_is_null: bool,
+    bad: &mut impl FnMut(usize),
+) -> Option<ArrayRef> {
     Some(match kind {
         Kind::Int64 => {
             let (values, nulls) = numbers::<i64>(buffer, rows, spans, parse_i64, bad);
@@ -35,6 +66,7 @@ pub(super) fn build(
     })
 }
 
+#[inline(always)]
 fn numbers<T: Usual>(
     buffer: &[u8],
     rows: usize,
@@ -42,10 +74,10 @@ fn numbers<T: Usual>(
     parse: impl Fn(&[u8]) -> Option<T>,
     bad: &mut impl FnMut(usize),
 ) -> Parts<T> {
-    let mut values = Vec::with_capacity(rows);
+    let mut values = vec![T::default(); rows];
     let mut valid: Option<Vec<bool>> = None;
-    for (row, (from, to)) in spans.enumerate() {
-        values.push(match T::usual(buffer, from, to) {
+    for (row, ((from, to), value)) in spans.zip(&mut values).enumerate() {
+        *value = match T::usual(buffer, from, to) {
             Some(value) => value,
             None if from == to => {
                 valid.get_or_insert_with(|| vec![true; rows])[row] = false;
@@ -55,12 +87,13 @@ fn numbers<T: Usual>(
                 bad(row);
                 T::default()
             }),
-        });
+        };
     }
     (values, valid.map(NullBuffer::from))
 }
 
 /// `None` if there is more text than offsets can reach.
+#[inline(always)]
 fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
     /// Most texts are not longer; so many bytes are copied without asking how many there are.
     const SHORT: usize = 16;
@@ -182,7 +215,7 @@ fn eight(digits: u64) -> u64 {
 }
 
 /// Numbers as they are usually written.
-trait Usual: Default {
+trait Usual: Clone + Default {
     /// The number at `from..to`; `None` if it is written otherwise, or is none.
     fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self>;
 }

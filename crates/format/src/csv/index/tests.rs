@@ -40,3 +40,17 @@ fn the_fast_and_the_slow_path_agree() {
         assert_eq!(fields(&text, cut), whole, "cut into pieces of {cut}");
     }
 }
+
+#[test]
+fn the_ways_of_all_processors_agree() {
+    let mut text = String::new();
+    for i in 0..400 {
+        text += &format!("{},{i}\n{}", ",".repeat(i % 70), "word\n".repeat(i % 3));
+        text += &"x".repeat(i);
+    }
+    let (mut narrow, mut any) = (Index::new(b',', None, None), Index::new(b',', None, None));
+    narrow.scan_by(text.as_bytes(), masks);
+    any.scan(text.as_bytes());
+    assert_eq!(narrow.separators.len(), text.bytes().filter(|b| b",\n".contains(b)).count());
+    assert_eq!((&any.separators, &any.record_ends), (&narrow.separators, &narrow.record_ends));
+}
