@@ -125,6 +125,8 @@ pub(crate) struct PublisherState {
     /// The first row count that it asked to be acknowledged and that is not, and the last.
     urged: Option<(u64, u64)>,
     pub room_wanted: bool,
+    /// What it put into the queue ahead of room: rows, and what the queue counts for them.
+    pub ahead: (u64, u64),
 }
 
 impl PublisherState {
@@ -319,13 +321,14 @@ impl Inlet {
 }
 
 impl State {
-    /// Puts rows into the queue.
-    pub fn push(&mut self, slot: u64, batch: RecordBatch, first: u64, position: Option<Value>, bytes: u64, arrival_ns: u64) {
+    /// Puts rows into the queue. Rows `ahead` of room do not count when it is asked whether their publisher may go on.
+    pub fn push(&mut self, slot: u64, ahead: bool, batch: RecordBatch, first: u64, position: Option<Value>, bytes: u64, arrival_ns: u64) {
         let position = position.map(Arc::new);
         let weight = bytes + ENTRY_BYTES;
         let publisher = self.publishers.get_mut(&slot).expect("looked up by the caller");
         debug_assert_eq!(publisher.taken.rows, first, "duplicates are cut and gaps refused");
         publisher.taken.advance(first + batch.num_rows() as u64, &position);
+        publisher.ahead = if ahead { (batch.num_rows() as u64, weight) } else { (0, 0) };
         self.queue_bytes += weight;
         self.queue_rows += batch.num_rows() as u64;
         self.queue.push_back(Entry { slot, name: publisher.name.clone(), first, batch, position, bytes, weight, arrival_ns });
@@ -380,25 +383,30 @@ impl State {
         }
     }
 
-    /// Whether publishers wait.
-    pub fn is_full(&self) -> bool {
-        self.run.as_ref().is_some_and(|r| self.queue_bytes >= r.bound || self.queue_rows >= r.rows_bound)
+    /// Whether publishers wait, as one sees it that has put `ahead` into the queue before there was room.
+    pub fn is_full(&self, (rows, weight): (u64, u64)) -> bool {
+        let (queue_rows, queue_bytes) = (self.queue_rows.saturating_sub(rows), self.queue_bytes.saturating_sub(weight));
+        self.run.as_ref().is_some_and(|r| queue_bytes >= r.bound || queue_rows >= r.rows_bound)
     }
 
-    /// Tells publishers that there is room again, once half of the queue is free.
+    /// Tells publishers that there is room again, once half of the queue is free beside what each has put ahead.
     fn give_room(&mut self) {
-        let enough = self.run.as_ref().is_some_and(|r| self.queue_bytes <= r.bound / 2 && self.queue_rows <= r.rows_bound / 2);
-        if !self.room_wanted || !enough {
+        if !self.room_wanted {
             return;
         }
-        self.room_wanted = false;
-        for publisher in self.publishers.values_mut() {
-            if std::mem::take(&mut publisher.room_wanted)
-                && let Some(waker) = &publisher.waker
-            {
-                waker.wake();
+        let Some((bytes, rows)) = self.run.as_ref().map(|r| (r.bound / 2, r.rows_bound / 2)) else { return };
+        let mut left = false;
+        for publisher in self.publishers.values_mut().filter(|publisher| publisher.room_wanted) {
+            if self.queue_bytes <= bytes.saturating_add(publisher.ahead.1) && self.queue_rows <= rows.saturating_add(publisher.ahead.0) {
+                publisher.room_wanted = false;
+                if let Some(waker) = &publisher.waker {
+                    waker.wake();
+                }
+            } else {
+                left = true;
             }
         }
+        self.room_wanted = left;
     }
 
     /// The marks of all publishers as a checkpoint keeps them, and a number by which [`Inlet::committed`]

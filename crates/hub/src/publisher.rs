@@ -72,6 +72,7 @@ impl Publisher {
         let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
         publisher.session = session;
         publisher.room_wanted = false;
+        publisher.ahead = (0, 0);
         if let Some(earlier) = publisher.waker.replace(waker) {
             earlier.wake();
         }
@@ -152,6 +153,50 @@ impl Publisher {
         bytes: u64,
         arrival_ns: u64,
     ) -> Result<Sent, HubError> {
+        self.send(batch, offset, position, bytes, arrival_ns, false)
+    }
+
+    /// As [`Publisher::try_send`], of rows that are put into the queue even if it is full: for one that asks
+    /// [`Publisher::has_room`] before it takes more in. So its latest rows wait where the job finds them, without a wake-up between.
+    ///
+    /// # Errors
+    /// As [`Publisher::try_send`].
+    pub fn send_ahead(
+        &mut self,
+        batch: RecordBatch,
+        offset: Option<u64>,
+        position: Option<Value>,
+        bytes: u64,
+        arrival_ns: u64,
+    ) -> Result<(), HubError> {
+        self.send(batch, offset, position, bytes, arrival_ns, true).map(|_| ())
+    }
+
+    /// Whether there was room for what was last sent ahead, or is by now. If not, the waker is called when there is.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`], [`HubError::Replaced`].
+    pub fn has_room(&self) -> Result<bool, HubError> {
+        let mut guard = self.stream.inlet.lock();
+        let state = &mut *guard;
+        let ahead = self.own(state)?.ahead;
+        if state.is_full(ahead) {
+            state.room_wanted = true;
+            self.own(state)?.room_wanted = true;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn send(
+        &mut self,
+        batch: RecordBatch,
+        offset: Option<u64>,
+        position: Option<Value>,
+        bytes: u64,
+        arrival_ns: u64,
+        ahead: bool,
+    ) -> Result<Sent, HubError> {
         if self.id.is_empty() && (offset.is_some() || position.is_some()) {
             return Err(HubError::Schema(format!(
                 "rows for stream '{}' have an offset or a position, but the publisher has no name under which they could be kept; name it, or leave them out",
@@ -190,7 +235,7 @@ impl Publisher {
             inlet.count_duplicates(repeated);
             return Ok(Sent::Taken);
         }
-        if state.is_full() {
+        if !ahead && state.is_full((0, 0)) {
             state.room_wanted = true;
             self.own(state)?.room_wanted = true;
             return Ok(Sent::Full { batch, position });
@@ -202,7 +247,7 @@ impl Publisher {
                 (left, batch.slice(repeated as usize, (rows - repeated) as usize))
             }
         };
-        state.push(self.slot, batch, taken, position, left, arrival_ns);
+        state.push(self.slot, ahead, batch, taken, position, left, arrival_ns);
         drop(guard);
         inlet.count(rows - repeated, left);
         if repeated > 0 {

@@ -124,6 +124,33 @@ fn a_full_queue_holds_back_and_wakes() {
 }
 
 #[test]
+fn rows_ahead_of_room_hold_back_those_behind_them() {
+    let hub = hub(None);
+    let source = source(hub, &[("stream.queue-bytes", "1")]);
+    let mut reader = reader(&source, None);
+    let (waker, count) = waker();
+    let mut a = hub.stream("s").unwrap().publisher("a", waker).unwrap();
+    let mut ahead = |n: i64| a.send_ahead(batch(&[n]), Some(n as u64), None, 8, 0).and_then(|()| a.has_room()).unwrap();
+    assert!(ahead(0), "the queue was empty before it");
+    assert!(!ahead(1), "the first still waits");
+    assert_eq!(woken(&count), 0);
+    assert_eq!(polled(&mut reader, 1), [0]);
+    assert_eq!(woken(&count), 1, "what is left was sent ahead");
+    assert!(!ahead(2));
+    assert_eq!(polled(&mut reader, 10), [1, 2]);
+    assert_eq!(woken(&count), 2);
+    // Those of another publisher are nobody's of this one, nor are those of an earlier connection.
+    let mut b = publisher(hub, "b");
+    taken(&mut b, &[7], Some(0), None);
+    assert!(!ahead(3));
+    drop(a);
+    let a = publisher(hub, "a");
+    assert!(!a.has_room().unwrap(), "rows of the earlier connection are in the queue");
+    assert_eq!(polled(&mut reader, 10), [7, 3]);
+    assert!(a.has_room().unwrap());
+}
+
+#[test]
 fn acknowledgements_follow_checkpoints() {
     let hub = hub(None);
     let source = source(hub, &[]);

@@ -139,15 +139,14 @@ impl Put {
     /// Gives the last acknowledgement, or `None` if the publisher has gone.
     async fn publish(&mut self) -> Result<Option<u64>, ApiError> {
         loop {
-            // What has come is taken without a look at anything else.
+            // What has come is taken without a look at anything else, as long as there is room.
             for _ in 0..MESSAGES_AT_ONCE {
+                if !self.room().await? {
+                    return Ok(None);
+                }
                 let Some(message) = self.messages.message().now_or_never() else { break };
                 match message {
-                    Ok(Some(message)) => {
-                        if !self.take(message).await? {
-                            return Ok(None);
-                        }
-                    }
+                    Ok(Some(message)) => self.take(message)?,
                     Ok(None) => return self.finish().await,
                     Err(status) => return Err(broken(&status)),
                 }
@@ -161,15 +160,21 @@ impl Put {
                 () = self.answers.closed() => return Ok(None),
             };
             match message {
-                Ok(Some(message)) => {
-                    if !self.take(message).await? {
-                        return Ok(None);
-                    }
-                }
+                Ok(Some(message)) => self.take(message)?,
                 Ok(None) => return self.finish().await,
                 Err(status) => return Err(broken(&status)),
             }
         }
+    }
+
+    /// Waits until there is room for what was taken last, which is in the queue already; false if the publisher has gone.
+    async fn room(&mut self) -> Result<bool, ApiError> {
+        while !self.inlet.has_room()? {
+            if !self.pause().await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until something may have changed on the stream's side; false if the publisher has gone.
@@ -183,8 +188,8 @@ impl Put {
         }
     }
 
-    /// Takes one message; false if the publisher has gone.
-    async fn take(&mut self, message: Message) -> Result<bool, ApiError> {
+    /// Takes one message.
+    fn take(&mut self, message: Message) -> Result<(), ApiError> {
         let arrival_ns = now_ns();
         let note = Note::of(&message.metadata)?;
         let bytes = (message.header.len() + message.body.len()) as u64;
@@ -195,18 +200,12 @@ impl Put {
         };
         if let Some(batch) = batch {
             let bytes = bytes.max(self.decoder.unpacked());
-            let mut rows = Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns };
-            while let Some(back) = self.inlet.try_send(rows)? {
-                if !self.pause().await? {
-                    return Ok(false);
-                }
-                rows = back;
-            }
+            self.inlet.send_ahead(Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns })?;
         }
         if note.urge {
             self.inlet.urge();
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The publisher has sent everything: waits until it is safe.

@@ -89,6 +89,26 @@ impl Inlet {
         }
     }
 
+    /// Hands rows over even if the stream's queue is full: [`Inlet::has_room`] is asked before more is taken in.
+    ///
+    /// # Errors
+    /// As [`Inlet::try_send`].
+    pub fn send_ahead(&mut self, rows: Incoming) -> Result<(), ApiError> {
+        let Incoming { batch, offset, position, bytes, arrival_ns } = rows;
+        let end = offset.unwrap_or(self.end) + batch.num_rows() as u64;
+        self.publisher.send_ahead(batch, offset, position, bytes, arrival_ns)?;
+        self.end = self.end.max(end);
+        Ok(())
+    }
+
+    /// Whether more may be taken in: there was room for what was last sent ahead. If not: [`Inlet::woken`], then again.
+    ///
+    /// # Errors
+    /// The job has ended, or another publisher came under the same name.
+    pub fn has_room(&self) -> Result<bool, ApiError> {
+        Ok(self.publisher.has_room()?)
+    }
+
     /// Hands rows over, however long that takes.
     ///
     /// # Errors
