@@ -15,6 +15,8 @@ pub const ROWS_AUTO: usize = 8192;
 /// Where the size of messages is left to us, and more rows than these are enough, it is a multiple of them: the engine
 /// takes 2,048 rows at once, so that such a message need be neither cut nor put together with the next for a job.
 const ROWS_ROUND: usize = 1024;
+/// The same for blocks of a fixed size, of which the engine takes twice as many rows at once.
+const ROWS_ROUND_FIXED: usize = 2 * ROWS_ROUND;
 /// The least rows that a source is asked for at once, however wide they are.
 const ROWS_LEAST: usize = 256;
 /// How wide a row is taken to be before the first was seen, bytes.
@@ -56,6 +58,11 @@ pub fn parts(rows: usize, bytes: usize, bytes_max: usize) -> impl Iterator<Item 
     (0..rows).step_by(each).map(move |at| (at, each.min(rows - at)))
 }
 
+/// The multiple that is nearest.
+fn nearest(rows: usize, round: usize) -> usize {
+    (rows + round / 2) / round * round
+}
+
 /// Rows that wait for company.
 pub struct Gather {
     /// Rows go out in whole blocks of so many while there are more; in any number if `None`.
@@ -77,8 +84,11 @@ impl Gather {
     fn target(&self) -> usize {
         let enough = (BYTES_ENOUGH / self.row_bytes).clamp(ROWS_LEAST, ROWS_AUTO);
         match self.block {
-            Some(block) => enough.max(block) / block * block,
-            None if enough > ROWS_ROUND => (enough + ROWS_ROUND / 2) / ROWS_ROUND * ROWS_ROUND,
+            Some(block) => {
+                let round = if enough < ROWS_ROUND_FIXED { enough } else { nearest(enough, ROWS_ROUND_FIXED) };
+                round.max(block) / block * block
+            }
+            None if enough > ROWS_ROUND => nearest(enough, ROWS_ROUND),
             None => enough,
         }
     }

@@ -86,6 +86,19 @@ fn a_message_whose_size_is_left_to_us_is_as_many_rows_as_the_engine_takes() {
 }
 
 #[test]
+fn a_message_of_blocks_is_about_as_many_rows_as_the_engine_takes() {
+    let text = |length: usize| Arc::new(StringArray::from(vec!["x".repeat(length); 100])) as arrow::array::ArrayRef;
+    for (length, block, wanted) in
+        [(4, 1, 8192), (27, 1, 4096), (27, 64, 4096), (27, 100, 4000), (36, 256, 4096), (48, 8, 2048), (91, 8, 1376)]
+    {
+        let mut gather = Gather::new(Some(block));
+        gather.push(RecordBatch::try_from_iter([("t", text(length))]).unwrap());
+        gather.clear();
+        assert_eq!(gather.wanted(), wanted, "texts of {length} bytes, blocks of {block}");
+    }
+}
+
+#[test]
 fn large_batches_are_divided() {
     assert_eq!(parts(10, 100, 100).collect::<Vec<_>>(), [(0, 10)]);
     assert_eq!(parts(10, 101, 100).collect::<Vec<_>>(), [(0, 5), (5, 5)]);
