@@ -2,9 +2,10 @@
 """Experiment E3: twelve months of packed files of text, counted and grouped, on this machine. Python's standard library only.
 
   cargo build --release -p tidemill
-  benches/e3.py [--megabytes 200] [--rounds 3] [--only warm,cold] [--quick]
+  benches/e3.py [--megabytes 200] [--long-gb 20] [--rounds 3] [--only warm,cold] [--quick]
 
-The months (see files/months.py) are made once, by our own engine, and kept in --work. What is measured, rounds over all cells in turn:
+The months (see files/months.py) are made once, by our own engine, and kept in --work, and so is what `long` reads. What is measured,
+rounds over all cells in turn:
 
   warm      from the page cache: lines of 12 gz and of 12 zip with a member a day, by us, by GNU parallel (xargs -P where there is
             none) with zcat or unzip and wc, by these one after the other; trades, shares and dollars by symbol, by us and by DuckDB
@@ -12,6 +13,9 @@ The months (see files/months.py) are made once, by our own engine, and kept in -
   cold      nothing in the page cache (posix_fadvise, no rights needed): ours, zcat, and cat, which is what the disk gives
   throttle  the same on a disk of --disk-mb MB a second, by a control group (root); where none can be made, over a web server of that rate
   http      one zip from a web server of --http-mb MB a second, with and without ranges: the download alone, and counted as it comes
+  long      one file of --long-gb GB of text and one gz of the same text: lines, and trades by symbol; what counts is the memory. The text
+            is that of January over and over, in the gz as one member each time; both take 25 GB of disk, and where there is not so much
+            the text is shorter, which is said
 
 Environment: TIDEMILL (the program), RUNS (--rounds), PYTHON (a Python with duckdb; without it that cell is left out).
 Medians with ranges, CPU, memory and bars go to standard output and, with a plot, to benches/runs/DATE/e3.txt and e3.svg. The exit code is
@@ -35,10 +39,10 @@ sys.path[:0] = [os.path.join(HERE, "e5"), os.path.join(HERE, "files")]
 from common import ROOT, TIDEMILL, bar, machine, needs, say, shown, table  # noqa: E402
 from measure import Absent, Cells, Throttle, bars, below, drop, importable, job, measured, needed, plain  # noqa: E402
 from measure import server, shell, size, warm  # noqa: E402
-from months import make  # noqa: E402
+from months import make, make_long  # noqa: E402
 
 JOBS = os.path.join(HERE, "jobs")
-GROUPS = ["warm", "files", "cold", "throttle", "http"]
+GROUPS = ["warm", "files", "cold", "throttle", "http", "long"]
 CORES = os.cpu_count()
 # The bars: times as fast; shares above what is compared with; MB.
 COUNTING, GROUPING, ZIP_OVER_GZ, DISK, DOWNLOAD, MEMORY_MB = 3, 3, 1.10, 1.10, 1.05, 1024
@@ -59,12 +63,13 @@ def options():
     p.add_argument("--only", default=",".join(GROUPS), help="what is measured, with commas")
     p.add_argument("--disk-mb", type=float, default=60, help="the throttled disk, MB a second")
     p.add_argument("--http-mb", type=float, default=5, help="the web server's line, MB a second")
+    p.add_argument("--long-gb", type=float, default=20, help="text of the long files, unpacked")
     p.add_argument("--python", default=os.environ.get("PYTHON", "python3"))
     p.add_argument("--quick", action="store_true", help="small and once, to see that all of it works")
     p.add_argument("--out", default=os.path.join(HERE, "runs", datetime.date.today().isoformat()))
     a = p.parse_args()
     if a.quick:
-        a.megabytes, a.days, a.rounds = 2, 3, 1
+        a.megabytes, a.days, a.long_gb, a.rounds = 2, 3, 0.02, 1
     a.only = [name.strip() for name in a.only.split(",")]
     if unknown := [name for name in a.only if name not in GROUPS]:
         p.error(f"there is no {unknown[0]!r}; there are {', '.join(GROUPS)}")
@@ -81,7 +86,7 @@ class Bench:
         self.a, self.months, self.cells = a, months, Cells(say)
         self.gz_table = quoted(os.path.join(os.path.dirname(months.gz[0]), "*.txt.gz"))
         self.zip_table = quoted(os.path.join(os.path.dirname(months.zips[0]), "*.zip") + "//*.txt")
-        self.notes, self.first_group = [], None
+        self.notes, self.first_group, self.made_long = [], {}, None
 
     # What is run.
 
@@ -138,13 +143,16 @@ class Bench:
         return None if found == expect else f"{found:,} lines instead of {expect:,}"
 
     def grouped(self, done):
-        """What the first engine has found is what all others must find."""
+        return self.same_groups(done, "months", self.months.rows)
+
+    def same_groups(self, done, what, rows):
+        """What is found first of the same lines is what all others must find."""
         found = [float(value) for value in done.out.strip().split(",")]
-        self.first_group = self.first_group or found
-        if found[1] != self.months.rows:
-            return f"{found[1]:,.0f} trades instead of {self.months.rows:,}"
-        near = all(abs(x - y) <= CLOSE * abs(y) for x, y in zip(found, self.first_group))
-        return None if near else f"{found} instead of {self.first_group}"
+        first = self.first_group.setdefault(what, found)
+        if found[1] != rows:
+            return f"{found[1]:,.0f} trades instead of {rows:,}"
+        near = all(abs(x - y) <= CLOSE * abs(y) for x, y in zip(found, first))
+        return None if near else f"{found} instead of {first}"
 
     # The groups.
 
@@ -259,6 +267,19 @@ class Bench:
                 self.cells.attempt(f"{how}, download alone", lambda: download([url]))
                 self.cells.attempt(f"{how}, tidemill", self.count(quoted(url)), month)
 
+    def long(self):
+        attempt = self.cells.attempt
+        if self.made_long is None:
+            self.made_long = make_long(self.months, self.a.long_gb)
+        long = self.made_long
+        if long.wanted_gb > long.text_bytes / 1e9:
+            self.note(f"Long is {long.text_bytes / 1e9:.1f} GB and not {long.wanted_gb:g}: there is no room for more on the disk.")
+        lines = lambda done: self.same(done, long.rows)
+        groups = lambda done: self.same_groups(done, "long", long.rows)
+        for path, what in ((long.text, "long text"), (long.gz, "long gz")):
+            attempt(f"{what}, tidemill", self.count(quoted(path)), lines)
+            attempt(f"{what} by symbol, tidemill", self.group(quoted(path)), groups)
+
     # What is told.
 
     def report(self):
@@ -269,6 +290,7 @@ class Bench:
             f"{machine()}",
             f"{m.rows:,} lines, {m.text_bytes / 1e6:,.0f} MB of text in {len(m.zips)} months of {m.days} files; "
             f"gz {size(m.gz) / 1e6:,.0f} MB, zip {size(m.zips) / 1e6:,.0f} MB. Medians of {a.rounds} rounds.",
+            *self.long_line(),
             "CPU and memory are those of all processes of a way; memory is the largest process's. DuckDB's seconds are without its start.",
             *self.notes,
             "",
@@ -280,10 +302,20 @@ class Bench:
         lines += [f"FAILED {failure}" for failure in cells.failures]
         return "\n".join(lines) + "\n"
 
+    def long_line(self):
+        if (long := self.made_long) is None:
+            return []
+        return [f"Long are {long.rows:,} lines, {size([long.text]) / 1e9:.1f} GB of text, as gz {size([long.gz]) / 1e9:.1f} GB."]
+
+    def text_bytes(self, name):
+        """What a cell reads, unpacked."""
+        if name.startswith("long"):
+            return self.made_long.text_bytes
+        return self.months.text_bytes / (len(self.months.zips) if name.startswith("http") else 1)
+
     def row(self, name):
         runs = self.cells.done[name]
-        text = self.months.text_bytes / (len(self.months.zips) if name.startswith("http") else 1)
-        rate = text / self.cells.seconds(name) / 1e6
+        rate = self.text_bytes(name) / self.cells.seconds(name) / 1e6
         seconds, cpu = shown([r.seconds for r in runs], 2), shown([r.cpu_s for r in runs], 2)
         return [name, seconds, cpu, f"{self.cells.peak(name):,.0f}", f"{rate:,.0f}"]
 
@@ -303,10 +335,13 @@ class Bench:
         ):
             if (value := ratio(ours, alone)) is not None:
                 told.append(bar(value <= most, f"{what}: {value:.3f} (at most {most:.2f})"))
-        peaks = {name: self.cells.peak(name) for name in self.cells.done if name.endswith("tidemill")}
-        if peaks:
-            most = max(peaks, key=peaks.get)
-            told.append(bar(peaks[most] < MEMORY_MB, f"memory: {peaks[most]:,.0f} MB at most, in '{most}' (below {MEMORY_MB:,})"))
+        ours = {name: self.cells.peak(name) for name in self.cells.done if name.endswith("tidemill")}
+        for long in (False, True):
+            peaks = {name: peak for name, peak in ours.items() if name.startswith("long") == long}
+            if peaks:
+                most = max(peaks, key=peaks.get)
+                of = f" of {self.made_long.text_bytes / 1e9:.1f} GB" if long else ""
+                told.append(bar(peaks[most] < MEMORY_MB, f"memory: {peaks[most]:,.0f} MB at most, in '{most}'{of} (below {MEMORY_MB:,})"))
         if (seconds := self.cells.seconds("cold gz, cat")) is not None:
             told.append(f"- the disk gives {size(self.months.gz) / seconds / 1e6:,.0f} MB/s")
         if (value := ratio("cold gz, tidemill", "cold gz, cat")) is not None:
@@ -319,6 +354,9 @@ class Bench:
     def plot(self):
         rows, group = [], None
         for name in self.cells.done:
+            # Beside their minutes the seconds of the others could not be seen.
+            if name.startswith("long"):
+                continue
             kind = name.split(",")[0]
             rows += [None] if group not in (None, kind) else []
             group = kind

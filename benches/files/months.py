@@ -1,10 +1,12 @@
 """Months of trades in the layout of NASDAQ's files of short sales, as a zip a month with a text file a day, and as a gz a month with
-one header line and the same lines. Made once by our own engine, seeded, and kept."""
+one header line and the same lines; the first month over and over as one long file, packed and not. Made once by our own engine,
+seeded, and kept."""
 
 import concurrent.futures
 import datetime
 import gzip
 import json
+import math
 import os
 import shutil
 import zipfile
@@ -23,6 +25,8 @@ DAY_LINES_MAX = 1_000_000
 DAYS_MAX = 20
 # As gzip and zip have it by default.
 LEVEL = 6
+# What is left free on the disk beside the long files, bytes: what else is measured writes there, too.
+SPARE = 5e9
 
 
 @dataclass
@@ -106,3 +110,74 @@ def pack(folder, month, days, lines, seed):
     shutil.rmtree(texts)
     say(f"{os.path.basename(name)}: {total / 1e6:,.0f} MB")
     return total
+
+
+@dataclass
+class Long:
+    """One long file of text, and the same text as a gz of many members."""
+
+    text: str
+    gz: str
+    # Lines without the header.
+    rows: int
+    text_bytes: int
+    wanted_gb: float
+
+
+def make_long(months, gigabytes):
+    """The first month over and over, made or found beside the months: at least so many GB of text, or what the disk has room for."""
+    source = months.gz[0]
+    folder = os.path.join(os.path.dirname(source), "long")
+    made, text, packed = (os.path.join(folder, name) for name in ("made.json", "long.txt", "long.txt.gz"))
+    os.makedirs(folder, exist_ok=True)
+    with gzip.open(source) as month:
+        header = month.readline()
+        month_bytes = sum(map(len, iter(lambda: month.read(BLOCK), b"")))
+    wanted = math.ceil(gigabytes * 1e9 / month_bytes)
+    there = [path for path in (text, packed) if os.path.exists(path)]
+    room = shutil.disk_usage(folder).free + size(there) - SPARE
+    # A month in the text, and one packed.
+    times = min(wanted, int(room // (month_bytes + os.path.getsize(source))))
+    if times < 1:
+        raise RuntimeError(f"there is no room for a long file: {room / 1e9:.1f} GB beside {SPARE / 1e9:.0f} GB that are left free")
+    known = {"times": 0, "wanted": 0}
+    if os.path.exists(made):
+        with open(made) as file:
+            known = json.load(file)
+    # What was made when there was less room stays if it is almost as long as what could be made now.
+    if known["wanted"] != wanted or known["times"] < times * 0.9:
+        say(f"making {times * month_bytes / 1e9:.1f} GB of text, and the same as gz")
+        for path in (made, *there):
+            if os.path.exists(path):
+                os.remove(path)
+        repeat(source, header, times, text, packed)
+        known = {"times": times, "wanted": wanted}
+        with open(made + ".tmp", "w") as file:
+            json.dump(known, file)
+        os.rename(made + ".tmp", made)
+    return Long(text, packed, months.rows // MONTHS * known["times"], os.path.getsize(text), gigabytes)
+
+
+def repeat(source, header, times, text, packed):
+    """Writes the header and `times` the lines of a gz: as text, and as a gz whose members are the header and each time the lines."""
+    lines = packed + ".lines"
+    with gzip.open(source) as month, open(text, "wb") as out, open(lines, "wb") as raw:
+        month.readline()
+        out.write(header)
+        with gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as member:
+            while block := month.read(BLOCK):
+                member.write(block)
+                out.write(block)
+        month_end = out.tell()
+    with open(text, "r+b") as out, open(text, "rb") as month:
+        out.seek(0, os.SEEK_END)
+        for _ in range(times - 1):
+            month.seek(len(header))
+            while month.tell() < month_end:
+                out.write(month.read(min(BLOCK, month_end - month.tell())))
+    with open(packed, "wb") as out, open(lines, "rb") as member:
+        out.write(gzip.compress(header, LEVEL, mtime=0))
+        for _ in range(times):
+            member.seek(0)
+            shutil.copyfileobj(member, out, BLOCK)
+    os.remove(lines)
