@@ -1,9 +1,11 @@
-//! The connector as a job uses it: write, commit, read, resume, follow, fail. Archives have tests of their own.
+//! The connector as a job uses it: write, commit, read, resume, follow, fail. Archives have tests of their own, and so has what
+//! lies behind a network.
 
 mod archives;
 mod books;
 mod encodings;
 mod ipc;
+mod remote;
 mod sas;
 
 use std::fs;
@@ -57,13 +59,18 @@ struct Open {
 impl Open {
     #[track_caller]
     fn new(source: &dyn Source, split: &Split, request: ReadRequest) -> Self {
+        Open::of(source, split, request).unwrap()
+    }
+
+    /// The same where opening may fail.
+    fn of(source: &dyn Source, split: &Split, request: ReadRequest) -> Result<Self, String> {
         let (wake, wakes) = unbounded();
         let waker = Waker::new(move || {
             // A test that is over wants no more calls.
             let _ = wake.send(());
         });
-        let reader = source.open(split, ReaderContext { waker, request, shard: 0, shards: 1 }).unwrap();
-        Open { reader, wakes }
+        let reader = source.open(split, ReaderContext { waker, request, shard: 0, shards: 1 }).map_err(|e| e.to_string())?;
+        Ok(Open { reader, wakes })
     }
 
     /// The next rows, however long they take; `None` at the end.

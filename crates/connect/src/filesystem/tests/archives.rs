@@ -12,24 +12,30 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 /// A zip of stored members.
 pub(super) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
+    zip_of(members, 0, &[], |bytes| bytes.to_vec())
+}
+
+/// A zip of members that `pack` compresses by a method of zip, with `extra` fields in the header before each.
+pub(super) fn zip_of(members: &[(&str, &[u8])], method: u16, extra: &[u8], pack: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
-    for (name, bytes) in members {
-        let at = out.len() as u32;
-        let sizes = [crc32(bytes), bytes.len() as u32, bytes.len() as u32];
+    for &(name, bytes) in members {
+        let (at, packed) = (out.len() as u32, pack(bytes));
+        let sizes = [crc32(bytes), packed.len() as u32, bytes.len() as u32];
         // Version, flags, method, time, date; then checksum and lengths.
-        let mut fields: Vec<u8> = [20u16, 0, 0, 0, 0x21].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let mut fields: Vec<u8> = [20u16, 0, method, 0, 0x21].iter().flat_map(|n| n.to_le_bytes()).collect();
         fields.extend(sizes.iter().flat_map(|n| n.to_le_bytes()));
         fields.extend((name.len() as u16).to_le_bytes());
-        fields.extend(0u16.to_le_bytes());
         out.extend(b"PK\x03\x04");
         out.extend(&fields);
+        out.extend((extra.len() as u16).to_le_bytes());
         out.extend(name.as_bytes());
-        out.extend(*bytes);
+        out.extend(extra);
+        out.extend(packed);
         directory.extend(b"PK\x01\x02");
         directory.extend(20u16.to_le_bytes());
         directory.extend(&fields);
-        // Comment, disk, attributes inside and outside.
-        directory.extend([0u8; 10]);
+        // Extra fields, comment, disk, attributes inside and outside.
+        directory.extend([0u8; 12]);
         directory.extend(at.to_le_bytes());
         directory.extend(name.as_bytes());
     }
