@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use crate::Scheme;
 use crate::error::{Kind, StoreError};
@@ -78,6 +79,11 @@ impl StoreError {
     }
 }
 
+/// A time as messages have it: in seconds, or where it is shorter than one, in milliseconds.
+pub(crate) fn shown(time: Duration) -> String {
+    if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { format!("{} s", time.as_secs_f64()) }
+}
+
 /// What an HTTP status that is no success means.
 pub(crate) fn kind_of(status: u16) -> Kind {
     match status {
@@ -140,6 +146,12 @@ mod tests {
         let short = "Error performing PUT http://h in 1ms - Server returned non-2xx status code: 403 Forbidden: no";
         check(short, Some(403), "403 Forbidden: no");
         check("something else", None, "something else");
+    }
+
+    #[test]
+    fn times_have_units_in_which_they_are_something() {
+        let shown_ms = |ms| shown(Duration::from_millis(ms));
+        assert_eq!([60_000, 1_500, 1_000, 999, 200].map(shown_ms), ["60 s", "1.5 s", "1 s", "999 ms", "200 ms"]);
     }
 
     #[test]

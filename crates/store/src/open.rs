@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Backend, Client};
 use crate::error::{Kind, StoreError};
+use crate::explain::shown;
 use crate::runtime::backoff;
 use crate::{Object, SIZE_UNKNOWN};
 
@@ -115,7 +116,7 @@ pub(crate) async fn pull(client: &Client, object: &Object, from: u64, end: Optio
                 Ok(Some(Err(e))) => break e,
                 Ok(None) if end.is_none() => return Ok(()),
                 Ok(None) => break broken(client, object, at, "the body is shorter than was announced"),
-                Err(_) => break broken(client, object, at, &format!("nothing came for {} s", client.silence.as_secs())),
+                Err(_) => break broken(client, object, at, &format!("nothing came for {}", shown(client.silence))),
             }
         };
         fruitless = if at > before { 0 } else { fruitless + 1 };

@@ -5,6 +5,7 @@ mod two_writers;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use crate::ahead::Ahead;
 use crate::client::{self, Place};
@@ -143,6 +144,39 @@ fn a_body_that_breaks_is_continued_where_it_broke() {
     let begins = requests.iter().filter_map(|r| r.split_once("bytes=")?.1.split_once('-')?.0.parse::<u64>().ok());
     let resumed: Vec<u64> = begins.map(|from| from % (64 << 10)).filter(|from| *from > 0).collect();
     assert!(!resumed.is_empty() && resumed.iter().all(|from| *from <= 3_000), "{requests:?}");
+}
+
+/// A server that falls silent in the middle of a body, and keeps the connection, would otherwise be waited for for ever.
+#[test]
+fn a_body_that_stalls_is_asked_for_again() {
+    let emulator = emulator();
+    // One request for it, whichever way it is read.
+    let all = bytes(50_000);
+    emulator.put("b", "k", all.clone());
+    let impatient = StoreOptions { timeout: Duration::from_millis(200), ..options(&emulator) };
+    let web = format!("{}/b/k", emulator.endpoint());
+    for url in ["gs://b/k", &web] {
+        let (store, key) = Store::of(url, &impatient).unwrap();
+        let object = store.head(&key).unwrap();
+        emulator.fail("GET", "b/k", Fault::Stall(1_000), 1);
+        assert!(read(&store, &object, 0, None).unwrap() == all, "{url}");
+        emulator.fail("GET", "b/k", Fault::Stall(1_000), 1);
+        let mut part = vec![0; all.len()];
+        assert_eq!(store.ranges(&object).read_at(0, &mut part).unwrap(), all.len(), "{url}");
+        assert!(part == all, "{url}");
+        // Again and again, and nothing more comes.
+        emulator.fail("GET", "b/k", Fault::Stall(1_000), 1);
+        emulator.fail("GET", "b/k", Fault::Stall(0), 100);
+        let error = read(&store, &object, 0, None).unwrap_err();
+        // The client of a bucket has a clock of its own, which may be the first.
+        let silent = "the connection failed: nothing came for 200 ms; check the address, raise 'store.retries'";
+        assert!(error.contains(url) && (url != web || error.contains(silent)), "{error}");
+        emulator.forgive();
+    }
+    let (store, key) = Store::of(&web, &impatient).unwrap();
+    emulator.fail("HEAD", "b/k", Fault::Held, 3);
+    refused(store.head(&key), Kind::Network, "no answer within 200 ms");
+    emulator.let_go();
 }
 
 #[test]

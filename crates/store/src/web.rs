@@ -13,7 +13,7 @@ use object_store::client::{HttpClient, HttpErrorKind, HttpRequestBody, HttpRespo
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Kind, StoreError};
-use crate::explain::kind_of;
+use crate::explain::{kind_of, shown};
 use crate::open::Answer;
 use crate::runtime::backoff;
 use crate::{Object, SIZE_UNKNOWN, Scheme};
@@ -127,7 +127,7 @@ impl Site {
                 }
                 Ok(Err(e)) if e.kind() == HttpErrorKind::Decode => return Err(network(&chain(&e))),
                 Ok(Err(e)) => (network(&chain(&e)), None),
-                Err(_) => (network(&format!("no answer within {} s", self.silence.as_secs())), None),
+                Err(_) => (network(&format!("no answer within {}", shown(self.silence))), None),
             };
             if tried >= self.retries {
                 return Err(error);

@@ -1,6 +1,7 @@
 //! The protocol: what a request asks for, and the answer.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 
@@ -20,6 +21,17 @@ use crate::runtime::lock;
 
 /// The largest body that is taken, bytes.
 const BODY_MAX: usize = 1 << 30;
+
+/// How a body ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// As it should.
+    Whole,
+    /// The connection is cut.
+    Cut,
+    /// Nothing comes any more.
+    Silence,
+}
 
 /// What is asked for.
 struct Asked {
@@ -206,24 +218,26 @@ fn reading(shared: &Arc<Shared>, asked: &Asked, fault: Option<Fault>) -> Respons
     if asked.method == "HEAD" {
         return plain(status, &headers, Body::empty());
     }
-    let cut = match fault {
-        Some(Fault::CutAfter(bytes)) => Some(bytes),
-        _ => None,
+    let (last, end) = match fault {
+        Some(Fault::CutAfter(bytes)) => (to.min(from + bytes), End::Cut),
+        Some(Fault::Stall(bytes)) => (to.min(from + bytes), End::Silence),
+        _ => (to, End::Whole),
     };
-    let frames = stored.frames(from, cut.map_or(to, |bytes| to.min(from + bytes)), FRAME);
+    let frames = stored.frames(from, last, FRAME);
     let lines = (shared.clone(), Line::new(shared.behaviour.connection_bandwidth));
-    let body = stream::unfold((frames, cut.is_some(), lines), |(mut frames, cut, lines)| async move {
-        match frames.pop() {
-            Some(frame) => {
+    let body = stream::unfold((frames, end, lines), |(mut frames, end, lines)| async move {
+        match (frames.pop(), end) {
+            (Some(frame), _) => {
                 tokio::join!(lines.0.outbound.pass(frame.len()), lines.1.pass(frame.len()));
-                Some((Ok(frame), (frames, cut, lines)))
+                Some((Ok(frame), (frames, end, lines)))
             }
-            None if cut => {
+            (None, End::Whole) => None,
+            (None, End::Cut) => {
                 // An error throws away what the server has not written yet; while it waits for a body, it writes.
                 yield_now().await;
-                Some((Err(io::Error::other("cut")), (frames, false, lines)))
+                Some((Err(io::Error::other("cut")), (frames, End::Whole, lines)))
             }
-            None => None,
+            (None, End::Silence) => pending().await,
         }
     });
     plain(status, &headers, Body::from_stream(body))

@@ -53,6 +53,8 @@ pub enum Fault {
     Status(u16),
     /// The connection is cut after so many bytes of the body.
     CutAfter(u64),
+    /// Nothing comes behind so many bytes of the body, and the connection stays.
+    Stall(u64),
     /// It was done, and the answer is lost: status 503.
     Forgotten,
     /// Somebody else writes the object anew, with the same bytes, just before this is answered.
