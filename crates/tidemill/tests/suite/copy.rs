@@ -6,8 +6,9 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::crash::Random;
-use crate::failures::expect;
+use crate::failures::{SmallDisk, expect};
 use crate::harness::{Background, Scratch, finish, sink_lines, text, tidemill};
+use crate::not_run::not_run;
 
 /// Runs `tidemill copy`.
 fn copy(arguments: &[&str]) -> Output {
@@ -148,6 +149,46 @@ fn a_copy_that_fails_leaves_what_was_there_and_nothing_else() {
     // The last file cannot be read: rows of the others are written by then.
     scratch.write("in/c.csv", "id,customer,amount\nfive,,7.25\n");
     check("c.csv");
+}
+
+/// Rows of both files of [`small_and_large`].
+pub const SMALL_AND_LARGE: u64 = 50_000;
+
+/// A directory with a file that fits on a [`SmallDisk`] and one that does not, however it is packed.
+pub fn small_and_large(scratch: &Scratch) -> String {
+    std::fs::create_dir(scratch.path().join("in")).expect("a directory");
+    let mut random = Random(409);
+    for (name, rows) in [("a", 0..100), ("b", 100..SMALL_AND_LARGE)] {
+        let lines: String = rows.map(|n| format!("{n},{}\n", random.below(1_000_000_000))).collect();
+        scratch.write(&format!("in/{name}.csv"), format!("id,value\n{lines}"));
+    }
+    scratch.at("in")
+}
+
+/// While rows are written, not before. Where nothing is done nothing stays; what is done is kept, and gone on with.
+#[test]
+fn a_disk_that_fills_up_is_named() {
+    let scratch = Scratch::new("copy-full");
+    let at = scratch.path().join("disk");
+    let Some(disk) = SmallDisk::mount(&at) else {
+        not_run("copies to a full disk (mounting a small one takes a superuser)");
+        return;
+    };
+    let input = small_and_large(&scratch);
+    for name in ["out.csv", "out.csv.gz", "out.parquet"] {
+        let place = format!("disk/.{name}.copying/");
+        expect(&copy(&[&input, &scratch.at(&format!("disk/{name}"))]), 1, &[&place, "No space left", "free some space"]);
+        assert_eq!(names(&at), Vec::<String>::new(), "{name}");
+    }
+    let out = scratch.at("disk/out");
+    let arguments = [input.as_str(), out.as_str(), "--write", "format=csv", "--parallel", "1"];
+    expect(&copy(&arguments), 1, &["disk/.out.copying/", "No space left", "free some space", "1 of 2 parts are done", "--resume"]);
+    assert_eq!(names(&at), [".out.copying"], "nothing is seen");
+    disk.grow();
+    expect(&copy(&[&arguments[..], &["--resume"]].concat()), 0, &["1 of 2 parts were done", "on both sides"]);
+    let sum: u64 = (0..SMALL_AND_LARGE).sum();
+    assert_eq!(rows(&format!("SELECT COUNT(*) AS n, SUM(id) AS s FROM '{out}'")), [format!("{SMALL_AND_LARGE},{sum}")]);
+    assert_eq!(names(&at), ["out"]);
 }
 
 #[test]

@@ -14,9 +14,11 @@ use tidemill_format::options::{OptionSet, RawOptions};
 use tidemill_store::emulator::{Behaviour, Emulator, Fault};
 use tidemill_store::{Kind, Store, StoreOptions};
 
+use crate::copy::{SMALL_AND_LARGE, small_and_large};
 use crate::crash::Random;
-use crate::failures::expect;
+use crate::failures::{SmallDisk, expect};
 use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
+use crate::not_run::not_run;
 
 /// What a number of kills is by default.
 const KILLS: u64 = 10;
@@ -151,6 +153,34 @@ fn a_copy_that_would_lose_something_is_not_seen() {
     expect(&place.copy(&[&input, &place.at("out.csv"), "--overwrite"]), 1, &["not the same", "csv.null-literal"]);
     assert_eq!((emulator.get("b", "out.csv").expect("the old one").as_ref(), emulator.keys("b").len()), (&b"old\n"[..], 1));
     assert_eq!(emulator.uploads(), 0);
+}
+
+/// What is uploaded is kept on the disk until it is compared. Where that has no room nothing is seen, and no upload is left but
+/// those that are gone on with.
+#[test]
+fn a_temporary_directory_that_fills_up_is_named() {
+    let scratch = Scratch::new("bucket-full");
+    let at = scratch.path().join("disk");
+    let Some(disk) = SmallDisk::mount(&at) else {
+        not_run("copies into buckets with a full TMPDIR (mounting a small disk takes a superuser)");
+        return;
+    };
+    let emulator = Emulator::start("127.0.0.1:0", Behaviour::default()).expect("the emulator");
+    let (input, place) = (small_and_large(&scratch), Place::of(&emulator, "gs://b"));
+    let copy = |name: &str, more: &[&str]| finish(place.command(&with(&[&input, &place.at(name)], more)).env("TMPDIR", &at));
+    let on_disk = || std::fs::read_dir(&at).expect("the disk").count();
+    let said = ["disk/tidemill-copy-", "No space left", "set TMPDIR to a place with more room"];
+    for name in ["out.csv", "out.parquet"] {
+        expect(&copy(name, &[]), 1, &said);
+        assert_eq!((place.lines(name), place.left_behind(), emulator.uploads(), on_disk()), (None, Vec::new(), 0, 0), "{name}");
+    }
+    let arguments = with(&PLAIN, &["--parallel", "1"]);
+    expect(&copy("out", &arguments), 1, &with(&said, &["1 of 2 parts are done", "--resume"]));
+    assert_eq!((place.lines("out"), emulator.uploads(), on_disk()), (None, 1, 0));
+    disk.grow();
+    expect(&copy("out", &with(&arguments, &["--resume"])), 0, &["1 of 2 parts were done", "on both sides"]);
+    assert_eq!(place.lines("out").expect("a copy").len() as u64, SMALL_AND_LARGE);
+    assert_eq!((place.left_behind(), emulator.uploads(), on_disk()), (Vec::new(), 0, 0));
 }
 
 /// A copy within a bucket, while a fault happens; what it says, or nothing if it is to succeed all the same.
