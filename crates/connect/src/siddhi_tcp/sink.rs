@@ -18,6 +18,7 @@ use tidemill_block::{Block, clock};
 use super::encode::Encoder;
 use super::frame::{Cut, split};
 use super::{SiddhiOptions, Wire, column_of};
+use crate::socket::alive;
 use crate::sockets::receive_now;
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer, WriterStats};
 
@@ -105,6 +106,29 @@ fn random_id() -> String {
     )
 }
 
+/// Connects once, to the first of the host's addresses that answers.
+///
+/// # Errors
+/// The host is unknown, or what the last address said.
+pub(super) fn connect_once(options: &SiddhiOptions) -> Result<TcpStream, String> {
+    let mut last = "the host has no address".to_string();
+    for address in options.addresses().map_err(|e| e.to_string())? {
+        let connected = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).and_then(|stream| {
+            // A frame is sent when it shall be sent. A full window must not keep a job from being stopped.
+            stream.set_nodelay(true)?;
+            stream.set_write_timeout(Some(CANCEL_CHECK))?;
+            // A server says nothing: while no frame is on its way, only probes tell that its machine is gone.
+            alive::keep_alive(&stream)?;
+            Ok(stream)
+        });
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e.to_string(),
+        }
+    }
+    Err(last)
+}
+
 /// Writes frames to one server.
 struct SiddhiWriter {
     options: SiddhiOptions,
@@ -127,23 +151,6 @@ impl SiddhiWriter {
         Ok(())
     }
 
-    fn connect_once(&self) -> Result<TcpStream, String> {
-        let mut last = "the host has no address".to_string();
-        for address in self.options.addresses().map_err(|e| e.to_string())? {
-            let connected = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).and_then(|stream| {
-                // A frame is sent when it shall be sent. A full window must not keep a job from being stopped.
-                stream.set_nodelay(true)?;
-                stream.set_write_timeout(Some(CANCEL_CHECK))?;
-                Ok(stream)
-            });
-            match connected {
-                Ok(stream) => return Ok(stream),
-                Err(e) => last = e.to_string(),
-            }
-        }
-        Err(last)
-    }
-
     /// Connects, as often as the options say.
     fn connect(&mut self) -> Result<(), ConnectError> {
         // The first connection has an attempt of its own; a later one only what the option gives.
@@ -153,7 +160,7 @@ impl SiddhiWriter {
             if self.connected_before || attempt > 1 {
                 self.pause()?;
             }
-            match self.connect_once() {
+            match connect_once(&self.options) {
                 Ok(stream) => {
                     self.stream = Some(stream);
                     self.connected_before = true;

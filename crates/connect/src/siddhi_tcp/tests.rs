@@ -571,6 +571,16 @@ fn a_sink_names_a_server_that_is_gone() {
     assert!(error.ends_with("the job was stopped while the server was still busy or absent"), "{error}");
 }
 
+/// A server whose machine went away while no row came was never missed: its connection stayed, and what was then written was lost.
+#[test]
+fn a_sink_asks_whether_its_server_is_there() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port().to_string();
+    let (options, _) = SiddhiOptions::checked(&mut raw("table 't'", &[("port", port.as_str())])).unwrap();
+    let stream = sink::connect_once(&options).unwrap();
+    assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
+}
+
 #[test]
 fn a_sink_connects_again_and_sends_whole_frames() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
