@@ -50,7 +50,9 @@ pub static CONNECTOR: Connector = Connector {
     help: "Siddhi's TCP transport with its binary mapping. A source listens for Siddhi's sinks (all tables of one address share a \
            listener), a sink connects to Siddhi's sources. Columns: INT, BIGINT, FLOAT, DOUBLE, BOOLEAN, STRING, and TIMESTAMP(3) as \
            milliseconds; a NULL string and an empty one look the same on the wire, and are read as NULL unless the column is NOT \
-           NULL. Nothing is acknowledged: what is in flight when a connection breaks or a job stops is lost.",
+           NULL. Metadata columns of a source: `timestamp` TIMESTAMP_LTZ(3), the time that the sender gave the event, and `frame-end` \
+           BOOLEAN, whether it is the last of its frame. Nothing is acknowledged: what is in flight when a connection breaks or a job \
+           stops is lost.",
     specs: SiddhiOptions::specs,
     takes_format: false,
     source: Some(make_source),

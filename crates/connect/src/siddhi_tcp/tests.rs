@@ -448,6 +448,13 @@ fn the_last_event_of_a_frame_is_known() {
     assert!(error.contains("there are: timestamp, frame-end"), "{error}");
 }
 
+#[test]
+fn the_help_names_the_metadata_columns() {
+    for (name, _) in decode::metadata() {
+        assert!(CONNECTOR.help.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
 /// Numbers for a random test, the same for the same seed.
 struct Random(u64);
 
