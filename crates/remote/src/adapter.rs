@@ -167,7 +167,8 @@ struct Common {
 
 impl Adapter {
     /// Publishes until the source is at its end and everything is acknowledged, or until `stop`:
-    /// then what was read is still acknowledged, unless the server is away and stays so for ten seconds.
+    /// then what was read is still acknowledged, unless the server is away and stays so for ten seconds. `progress` is called
+    /// a few times a second once server and source are known, and at the end, which may be an error.
     ///
     /// # Errors
     /// An option, the source or the server; a record that cannot be read unless such are skipped; stopped
@@ -177,78 +178,11 @@ impl Adapter {
         let client = self.to.client()?;
         let signal = Arc::new(Signal::default());
         let common = self.prepare(client, &stop, signal.waker())?;
-        let in_order = common.source.bounded();
-        let lanes_max = if in_order { LANES_MAX } else { usize::MAX };
-        let mut waiting: VecDeque<Split> = common.source.splits(1)?.into();
-        let mut known: HashSet<String> = waiting.iter().map(|s| s.id.clone()).collect();
-        let discovery = common.source.discovery_interval();
-        let (mut looked, mut told) = (began, began);
-        let (mut lanes, mut done): (Vec<Lane>, Progress) = (Vec::new(), Progress::default());
-        let mut patience = Patience::default();
-        loop {
-            let stopping = stop.load(Ordering::Relaxed);
-            if stopping {
-                lanes.iter_mut().for_each(Lane::stop);
-                waiting.clear();
-            }
-            while lanes.len() < lanes_max
-                && let Some(split) = waiting.pop_front()
-            {
-                lanes.push(Lane::new(&common, split, common.wanted.as_deref())?);
-            }
-            let (mut moved, mut at, mut safe) = (false, 0, Vec::new());
-            while at < lanes.len() {
-                let step = lanes[at].step(&common, at == 0 || !in_order)?;
-                safe.extend(lanes[at].settled());
-                match step {
-                    Step::Moved => moved = true,
-                    Step::Waits => {}
-                    Step::Done => {
-                        lanes.remove(at).count(&mut done);
-                        done.splits_done += 1;
-                        moved = true;
-                        continue;
-                    }
-                }
-                at += 1;
-            }
-            // Somebody may wait behind the source: for an answer, or to forget what was read.
-            if common.source.wants_checkpoint() {
-                lanes.iter_mut().for_each(Lane::hurry);
-            }
-            if !safe.is_empty() {
-                common.source.committed(&safe);
-            }
-            let now = Instant::now();
-            if stopping && patience.is_over(lanes.iter().map(Lane::acknowledged).sum(), lanes.iter().all(Lane::away), now) {
-                for lane in lanes.drain(..) {
-                    lane.give_up(&common)?;
-                    lane.count(&mut done);
-                }
-            }
-            if let Some(interval) = discovery
-                && !stopping
-                && now.duration_since(looked) >= interval
-            {
-                looked = now;
-                waiting.extend(common.source.discover(1)?.into_iter().filter(|split| known.insert(split.id.clone())));
-            }
-            let over = lanes.is_empty() && waiting.is_empty() && (discovery.is_none() || stopping);
-            if over || now.duration_since(told) >= PROGRESS {
-                told = now;
-                let mut sum = Progress { elapsed: began.elapsed(), finished: over && !stopping, ..done };
-                lanes.iter().for_each(|lane| lane.count(&mut sum));
-                progress(&sum);
-                if over {
-                    return Ok(sum);
-                }
-            }
-            if !moved {
-                // What wakes us does not say when rows have waited long enough.
-                let lingers = lanes.iter().any(Lane::lingers);
-                signal.wait(if lingers { common.linger.clamp(LINGER_MIN, TICK) } else { TICK });
-            }
-        }
+        let mut run = Run { began, lanes: Vec::new(), done: Progress::default() };
+        let ended = run.publish(&common, &stop, &signal, &mut progress);
+        let sum = run.progress(matches!(ended, Ok(true)));
+        progress(&sum);
+        ended.map(|_| sum)
     }
 
     /// Asks the server for the columns and makes the source with them.
@@ -296,6 +230,97 @@ impl Adapter {
             changes,
             wanted: info.wanted,
         })
+    }
+}
+
+/// What a run does: the splits under way, and what those have done that are gone.
+struct Run {
+    began: Instant,
+    lanes: Vec<Lane>,
+    done: Progress,
+}
+
+impl Run {
+    /// Publishes; whether everything was read, rather than stopped before.
+    fn publish(
+        &mut self,
+        common: &Common,
+        stop: &AtomicBool,
+        signal: &Signal,
+        progress: &mut impl FnMut(&Progress),
+    ) -> Result<bool, ConnectError> {
+        let in_order = common.source.bounded();
+        let lanes_max = if in_order { LANES_MAX } else { usize::MAX };
+        let mut waiting: VecDeque<Split> = common.source.splits(1)?.into();
+        let mut known: HashSet<String> = waiting.iter().map(|s| s.id.clone()).collect();
+        let discovery = common.source.discovery_interval();
+        let (mut looked, mut told) = (self.began, self.began);
+        let mut patience = Patience::default();
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            if stopping {
+                self.lanes.iter_mut().for_each(Lane::stop);
+                waiting.clear();
+            }
+            while self.lanes.len() < lanes_max
+                && let Some(split) = waiting.pop_front()
+            {
+                self.lanes.push(Lane::new(common, split, common.wanted.as_deref())?);
+            }
+            let (mut moved, mut at, mut safe) = (false, 0, Vec::new());
+            while at < self.lanes.len() {
+                let step = self.lanes[at].step(common, at == 0 || !in_order)?;
+                safe.extend(self.lanes[at].settled());
+                match step {
+                    Step::Moved => moved = true,
+                    Step::Waits => {}
+                    Step::Done => {
+                        self.lanes.remove(at).count(&mut self.done);
+                        self.done.splits_done += 1;
+                        moved = true;
+                        continue;
+                    }
+                }
+                at += 1;
+            }
+            // Somebody may wait behind the source: for an answer, or to forget what was read.
+            if common.source.wants_checkpoint() {
+                self.lanes.iter_mut().for_each(Lane::hurry);
+            }
+            if !safe.is_empty() {
+                common.source.committed(&safe);
+            }
+            let now = Instant::now();
+            if stopping && patience.is_over(self.lanes.iter().map(Lane::acknowledged).sum(), self.lanes.iter().all(Lane::away), now) {
+                self.lanes.iter().try_for_each(|lane| lane.give_up(common))?;
+                self.lanes.drain(..).for_each(|lane| lane.count(&mut self.done));
+            }
+            if let Some(interval) = discovery
+                && !stopping
+                && now.duration_since(looked) >= interval
+            {
+                looked = now;
+                waiting.extend(common.source.discover(1)?.into_iter().filter(|split| known.insert(split.id.clone())));
+            }
+            if self.lanes.is_empty() && waiting.is_empty() && (discovery.is_none() || stopping) {
+                return Ok(!stopping);
+            }
+            if now.duration_since(told) >= PROGRESS {
+                told = now;
+                progress(&self.progress(false));
+            }
+            if !moved {
+                // What wakes us does not say when rows have waited long enough.
+                let lingers = self.lanes.iter().any(Lane::lingers);
+                signal.wait(if lingers { common.linger.clamp(LINGER_MIN, TICK) } else { TICK });
+            }
+        }
+    }
+
+    fn progress(&self, finished: bool) -> Progress {
+        let mut sum = Progress { elapsed: self.began.elapsed(), finished, ..self.done };
+        self.lanes.iter().for_each(|lane| lane.count(&mut sum));
+        sum
     }
 }
 

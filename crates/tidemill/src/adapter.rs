@@ -2,22 +2,28 @@
 //!
 //! Publishing is `tidemill_remote`'s loop; a stream that is read becomes a job of one insert.
 
+mod metrics_file;
+
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use arrow::datatypes::Schema;
+use serde_json::{Value, json};
 use tidemill_connect::{ConnectError, listeners, siddhi_tcp};
 use tidemill_format::options::RawOptions;
 use tidemill_format::types::{plain_type, type_name};
 use tidemill_remote::adapter::{Adapter, Progress, name_of, parse_block_size, parse_options};
 use tidemill_remote::flight::options::FlightOptions;
-use tidemill_runtime::metrics::{peak_bytes, process_usage};
+use tidemill_runtime::job::ProgressReport;
+use tidemill_runtime::metrics::{Monitor, peak_bytes, process_usage};
 use tidemill_runtime::script::{Script, Step, render};
 use tidemill_runtime::{JobError, JobOptions};
 
+use self::metrics_file::MetricsFile;
 use crate::args::{AdapterArgs, Input, PublishArgs, RemoteArgs};
 use crate::run::{pair, stop_on_signals};
 use crate::show::{self, Live, count};
@@ -142,28 +148,39 @@ fn feed(mode: &str, adapters: &[Adapter], quiet: bool, metrics: Option<&Path>) -
     // Rows are read and encoded on this thread, and go out on one connection: a second thread would only take turns
     // with the first, at the price of waking each other.
     tidemill_connect::io::set_threads(1);
-    let mut line = Line::new(quiet);
-    let mut all = Progress { finished: true, ..Progress::default() };
-    for adapter in adapters {
-        let before = all;
-        let done = adapter.run(stop.clone(), |now| line.show(&add(&before, now)));
-        line.end();
-        all = add(&before, &done.map_err(failed)?);
-        if !all.finished {
-            break;
-        }
-    }
     let name = match adapters {
         [one] => one.id.clone().unwrap_or_else(|| name_of(&one.from)),
         _ => mode.to_string(),
     };
+    let mut line = Line::new(quiet);
+    let mut file = MetricsFile::new(metrics);
+    let mut all = Progress { finished: true, ..Progress::default() };
+    for adapter in adapters {
+        let (before, began) = (all, Instant::now());
+        let done = adapter.run(stop.clone(), |now| {
+            // Not finished before the last one is, and only then is it said.
+            all = Progress { finished: false, ..add(&before, now) };
+            line.show(&all);
+            file.update(|| report(&name, mode, &all));
+        });
+        line.end();
+        match done {
+            Ok(done) => all = add(&before, &done),
+            Err(error) => {
+                all = Progress { finished: false, elapsed: before.elapsed + began.elapsed(), ..all };
+                // The error says more than one about this.
+                let _ = file.finish(&report(&name, mode, &all));
+                return Err(failed(error));
+            }
+        }
+        if !all.finished {
+            break;
+        }
+    }
     if !quiet {
         summary(&name, &all);
     }
-    match metrics {
-        Some(path) => write_metrics(path, serde_json::to_vec_pretty(&report(&name, mode, &all))),
-        None => Ok(()),
-    }
+    file.finish(&report(&name, mode, &all))
 }
 
 /// What several adapters have done, one after the other.
@@ -218,9 +235,9 @@ fn unknown_channels() -> BTreeMap<String, u64> {
 
 /// The same keys as `run --metrics` where they mean the same. An adapter knows no latency: rows are
 /// at their end in the job that reads the stream.
-fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
+fn report(name: &str, mode: &str, done: &Progress) -> Value {
     let (user_s, sys_s) = process_usage();
-    let mut report = serde_json::json!({
+    with_listeners(json!({
         "job": name,
         "mode": mode,
         "parallelism": 1,
@@ -239,20 +256,39 @@ fn report(name: &str, mode: &str, done: &Progress) -> serde_json::Value {
         "blocks": done.blocks,
         "reconnects": done.reconnects,
         "splits": done.splits_done,
-    });
-    let (listeners, unknown_channels) = (listeners::stats(), unknown_channels());
-    if !listeners.is_empty() {
-        report["listeners"] = serde_json::json!(listeners);
-    }
-    if !unknown_channels.is_empty() {
-        report["unknown_channels"] = serde_json::json!(unknown_channels);
-    }
-    report
+    }))
 }
 
-fn write_metrics(path: &Path, json: serde_json::Result<Vec<u8>>) -> Result<(), Failure> {
-    let written = json.map_err(std::io::Error::other).and_then(|text| std::fs::write(path, text));
-    written.map_err(|e| Failure { message: format!("error: writing the metrics to '{}': {e}", path.display()), code: 1 })
+/// What a job that has not ended well, or not yet, can say of what its summary would.
+fn running(name: &str, shards: usize, now: &ProgressReport, monitor: &Monitor) -> Value {
+    let (user_s, sys_s) = process_usage();
+    let elapsed_s = now.elapsed.as_secs_f64();
+    with_listeners(json!({
+        "job": name,
+        "mode": "streaming",
+        "parallelism": shards,
+        "finished": false,
+        "elapsed_s": elapsed_s,
+        "user_s": user_s,
+        "sys_s": sys_s,
+        "peak_memory_bytes": peak_bytes(),
+        "rows_in": now.rows_in,
+        "rows_out": now.rows_out,
+        "rows_per_s": now.rows_in as f64 / elapsed_s.max(1e-9),
+        "latency_ms": now.latency_ms,
+        "nodes": monitor.nodes(),
+    }))
+}
+
+fn with_listeners(mut report: Value) -> Value {
+    let (listeners, unknown_channels) = (listeners::stats(), unknown_channels());
+    if !listeners.is_empty() {
+        report["listeners"] = json!(listeners);
+    }
+    if !unknown_channels.is_empty() {
+        report["unknown_channels"] = json!(unknown_channels);
+    }
+    report
 }
 
 /// The live line: rewritten in place on a terminal, a line every ten seconds elsewhere.
@@ -324,7 +360,7 @@ fn drain(args: &AdapterArgs) -> Result<(), Failure> {
         from.push(("name".to_string(), name.clone()));
     }
     let text = job(&schema, &from, &to);
-    let mut script = Script::new(name, text.clone(), settings);
+    let mut script = Script::new(name.clone(), text.clone(), settings);
     script.resolve_files(Arc::new(files::resolve));
     let fail = |e: JobError| {
         let code = if matches!(e, JobError::Failed(_)) { 1 } else { 2 };
@@ -332,17 +368,29 @@ fn drain(args: &AdapterArgs) -> Result<(), Failure> {
     };
     for step in script.steps().map_err(fail)? {
         let Step::Run(inserts, settings) = step else { continue };
-        let options = JobOptions { state_dir: args.state_dir.clone(), ..JobOptions::default() };
+        let monitor = Monitor::default();
+        let options = JobOptions { state_dir: args.state_dir.clone(), monitor: Some(monitor.clone()), ..JobOptions::default() };
         let mut live = Live::new(args.quiet);
-        let done = script.run(&inserts, &settings, &options, &stop, |report| live.show(report));
+        let mut file = MetricsFile::new(args.metrics.as_deref());
+        let mut last = ProgressReport::default();
+        let done = script.run(&inserts, &settings, &options, &stop, |report| {
+            live.show(report);
+            last = report.clone();
+            file.update(|| running(&name, settings.shards(), report, &monitor));
+        });
         live.end();
-        let done = done.map_err(fail)?;
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // The error says more than one about this.
+                let _ = file.finish(&running(&name, settings.shards(), &last, &monitor));
+                return Err(fail(error));
+            }
+        };
         if !args.quiet {
             show::summary(&done, args.state_dir.is_some());
         }
-        if let Some(path) = &args.metrics {
-            write_metrics(path, serde_json::to_vec_pretty(&done))?;
-        }
+        file.finish(&done)?;
     }
     Ok(())
 }

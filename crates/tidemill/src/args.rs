@@ -181,7 +181,7 @@ pub struct AdapterArgs {
     /// second apart unless execution.checkpointing.interval is set.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Write the summary as JSON to this file.
+    /// Write the summary as JSON to this file: every ten seconds as far as it is, and at the end, also where that is an error.
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// No live line and no summary.
@@ -215,7 +215,7 @@ pub struct PublishArgs {
     /// Count and pass over records that cannot be read.
     #[arg(long)]
     pub skip_errors: bool,
-    /// Write the summary as JSON to this file.
+    /// Write the summary as JSON to this file: every ten seconds as far as it is, and at the end, also where that is an error.
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// No live line and no summary.

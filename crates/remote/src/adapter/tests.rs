@@ -106,8 +106,11 @@ fn bad_records_end_it_or_are_counted() {
     fs::write(&path, "1\nx\n3\n").unwrap();
     let server = Scripted::start(Script::default());
     let from = format!("connector=filesystem,format=csv,path={}", path.display());
-    let error = adapter(&server, &from, None).run(Arc::default(), |_| {}).unwrap_err().to_string();
+    let mut told = Vec::new();
+    let error = adapter(&server, &from, None).run(Arc::default(), |sum| told.push(*sum)).unwrap_err().to_string();
     assert!(error.contains("a.csv:2") && error.contains("on-error=skip"), "{error}");
+    let last = told.last().expect("who fails says what it has done");
+    assert!(!last.finished && last.bytes_in > 0, "{last:?}");
     let done = adapter(&server, &format!("{from},on-error=skip"), None).run(Arc::default(), |_| {}).unwrap();
     assert_eq!((done.rows, done.bad_rows), (2, 1));
 }

@@ -100,6 +100,58 @@ fn an_adapter_says_what_it_has_done() {
     assert_eq!(server.stat("numbers", "published_rows"), 5);
 }
 
+/// Only an adapter that ended well told what it had done: one that ran for weeks, was killed or failed left no figures.
+#[test]
+fn an_adapter_says_what_it_does_while_it_runs_and_when_it_fails() {
+    let scratch = Scratch::new("adapter-running");
+    let job = "SET 'execution.checkpointing.interval' = '100 ms';
+               CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'stream');
+               CREATE TABLE copies (n BIGINT) WITH ('connector' = 'stream', 'stream.delivery' = 'exactly-once');
+               INSERT INTO copies SELECT n FROM numbers;";
+    let mut server = Server::start(&scratch, &[&scratch.write("numbers.sql", job), "--state-dir", &scratch.at("server")]);
+    server.wait_side("numbers", "inlet");
+    server.wait_side("copies", "outlet");
+    let (numbers, copies) = (server.stream("numbers"), server.stream("copies"));
+    let start = |from: &str, to: &str, file: &str| {
+        let arguments = ["adapter", "--from", from, "--to", to, "--metrics", file, "--id", "me", "--reconnect", "0", "--quiet"];
+        Background::start(tidemill().args(arguments))
+    };
+    let files = [scratch.at("in.json"), scratch.at("out.json")];
+    let mut adapters =
+        [start("connector=datagen,rows-per-second=500", &numbers, &files[0]), start(&copies, "connector=blackhole", &files[1])];
+    for (file, mode) in files.iter().zip(["adapter", "streaming"]) {
+        let rows = || if Path::new(file).exists() { metrics(file)["rows_out"].as_u64().expect("a number") } else { 0 };
+        wait_for("rows in the file", || rows() > 0);
+        let before = rows();
+        wait_for("more of them", || rows() > before);
+        let told = metrics(file);
+        assert_eq!((&told["job"], &told["mode"], &told["finished"]), (&json!("me"), &json!(mode), &json!(false)), "{told}");
+        for key in ["elapsed_s", "rows_per_s", "peak_memory_bytes", "rows_in"] {
+            assert!(told[key].as_f64() > Some(0.0), "{key} in {told}");
+        }
+    }
+    assert_eq!(metrics(&files[1])["nodes"].as_array().map(|nodes| nodes.len() > 1), Some(true));
+    // What was written last stays.
+    adapters[0].signal("KILL");
+    assert_eq!(adapters[0].end().0, None);
+    assert!(metrics(&files[0])["rows_out"].as_u64() > Some(0));
+    // An error in a record, and a server that is gone.
+    let file = scratch.at("failed.json");
+    let bad = format!("connector=filesystem,format=csv,path={}", scratch.write("bad.csv", "1\nx\n"));
+    let (code, errors) = start(&bad, &numbers, &file).end();
+    assert!(code == Some(1) && errors.contains("bad.csv:2"), "{code:?} {errors}");
+    let told = metrics(&file);
+    assert_eq!((&told["mode"], &told["finished"], &told["rows_out"]), (&json!("adapter"), &json!(false), &json!(0)), "{told}");
+    assert!(told["bytes_in"].as_u64() > Some(0), "{told}");
+    std::fs::remove_file(&files[1]).expect("it was there");
+    server.process.signal("KILL");
+    assert_eq!(server.end(), None);
+    let (code, errors) = adapters[1].end();
+    assert_eq!(code, Some(1), "{errors}");
+    let told = metrics(&files[1]);
+    assert!(told["finished"] == json!(false) && told["rows_out"].as_u64() > Some(0), "{told}");
+}
+
 /// Nobody answered a request that waits for its rows to be safe. Here only who waits for it has the server take a checkpoint.
 #[test]
 fn an_adapter_answers_requests_when_their_rows_are_safe() {
