@@ -43,6 +43,10 @@ impl ApiError {
     pub fn not_found(error: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, error)
     }
+    /// 408, `DEADLINE_EXCEEDED`: what was to come did not come in time.
+    pub fn too_late(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, error)
+    }
     /// 409, `FAILED_PRECONDITION`: right in itself, but not as things stand.
     pub fn conflict(error: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, error)
@@ -114,6 +118,7 @@ impl ApiError {
             StatusCode::CONFLICT => Code::FailedPrecondition,
             // No other try can help: whoever came instead would be ended by it.
             StatusCode::GONE => Code::Aborted,
+            StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
             StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
             StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => Code::Unimplemented,
@@ -132,6 +137,7 @@ pub(crate) fn status_of(code: Code) -> Option<StatusCode> {
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::FailedPrecondition => StatusCode::CONFLICT,
         Code::Aborted => StatusCode::GONE,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
         // What tonic says of a message beyond its bound.
         Code::OutOfRange => StatusCode::PAYLOAD_TOO_LARGE,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
@@ -208,5 +214,6 @@ mod tests {
         check(ApiError::unauthenticated("no"), 401, Code::Unauthenticated, r#"{"error":"no"}"#);
         check(ApiError::forbidden("no"), 403, Code::PermissionDenied, r#"{"error":"no"}"#);
         check(ApiError::too_large("no"), 413, Code::ResourceExhausted, r#"{"error":"no"}"#);
+        check(ApiError::too_late("no"), 408, Code::DeadlineExceeded, r#"{"error":"no"}"#);
     }
 }

@@ -27,6 +27,7 @@ use futures::stream::{self, BoxStream};
 use serde_json::json;
 use tidemill_hub::Stream;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
@@ -36,9 +37,9 @@ use self::messages::{Messages, SetAside, set_aside};
 use self::put::Put;
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{FIRST_MESSAGE_TIMEOUT, NAME_BYTES_MAX};
 use crate::state::AppState;
-use crate::streams::{Feed, find};
+use crate::streams::{Feed, Watch, find};
 
 /// What a message takes beyond its block: header, descriptor, metadata.
 const MESSAGE_EXTRA_BYTES: usize = 1 << 20;
@@ -133,13 +134,16 @@ fn schema_of(stream: &Stream) -> Result<SchemaRef, ApiError> {
     })
 }
 
-/// The first message of a call.
-async fn first(messages: &mut Streaming<FlightData>) -> Result<FlightData, Status> {
-    messages.message().await?.ok_or_else(no_message)
-}
-
-fn no_message() -> Status {
-    ApiError::bad_request("the call ended before its first message").into()
+/// The first message of a call: in time, and while its token is good.
+async fn first<T>(message: impl Future<Output = Result<Option<T>, Status>>, access: &Access) -> Result<T, Status> {
+    let message = async {
+        let Ok(message) = timeout(FIRST_MESSAGE_TIMEOUT, message).await else {
+            let error = ApiError::too_late(format!("no message has come for {} seconds", FIRST_MESSAGE_TIMEOUT.as_secs()));
+            return Err(Status::from(error.with_help("send the first message with the call: it says what the call is about")));
+        };
+        message?.ok_or_else(|| Status::from(ApiError::bad_request("the call ended before its first message")))
+    };
+    Watch::new(access.clone()).during(message).await
 }
 
 #[tonic::async_trait]
@@ -202,7 +206,7 @@ impl FlightService for Flight {
         let body = body.ok_or_else(|| ApiError::internal("the request's body was not set aside"))?;
         drop(request);
         let mut messages = Messages::new(body, message_bytes_max(&self.state));
-        let first = messages.message().await?.ok_or_else(no_message)?;
+        let first = first(messages.message(), &access).await?;
         let (name, id) = path(first.descriptor.as_ref())?;
         access.require_write(name)?;
         let stream = find(&self.state, name)?;
@@ -216,7 +220,7 @@ impl FlightService for Flight {
     async fn do_exchange(&self, request: Request<Streaming<FlightData>>) -> Answer<Self::DoExchangeStream> {
         let access = access(&request)?;
         let mut messages = request.into_inner();
-        let first = first(&mut messages).await?;
+        let first = first(messages.message(), &access).await?;
         // Libraries that send the descriptor ahead of all metadata say in it what they want.
         let request = match &first.flight_descriptor {
             Some(descriptor) if descriptor.r#type() == DescriptorType::Cmd => ticket(&descriptor.cmd)?,

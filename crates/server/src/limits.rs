@@ -34,6 +34,10 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the body of a request that is taken whole may pause. Endless ones may as long as they like.
 pub const BODY_SILENCE: Duration = Duration::from_secs(30);
 
+/// How long a call of Flight that publishes or exchanges may take for its first message, which says what it is about and
+/// is sent by every client at once. Behind it a call may be silent for as long as it likes.
+pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A connection on which nothing has come for this long is asked whether it lives (HTTP/2 PING).
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 

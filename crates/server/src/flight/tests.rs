@@ -22,6 +22,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::encode::{Encoded, filtered_messages, messages, schema_message};
+use crate::auth::Tokens;
 use crate::streams::fixture::{ReadJob, WriteJob, batch, numbers, schema, serve, until};
 
 async fn channel() -> Channel {
@@ -139,6 +140,31 @@ async fn wrong_publishers_are_told_why_and_harm_nobody() {
     drop(job);
     assert_eq!(good.answer().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(refused(&["flight-wrong"], &schema()).await.code(), Code::FailedPrecondition);
+}
+
+/// A call that never said what it was about was kept for as long as its connection lived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_first_message_does_not_come_is_ended() {
+    let mut client = FlightServiceClient::new(channel().await);
+    let mut other = client.clone();
+    let nothing = || futures::stream::pending::<FlightData>();
+    let (put, exchange) = tokio::join!(client.do_put(nothing()), other.do_exchange(nothing()));
+    for status in [put.unwrap_err(), exchange.unwrap_err()] {
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!(status.message().contains("no message has come for 10 seconds"), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_expires_before_the_first_message_ends_the_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    std::fs::write(&path, r#"{"token": "t", "name": "late", "expires": "2020-01-01T00:00:00Z"}"#).unwrap();
+    let access = Tokens::open(path).unwrap().find("t").unwrap();
+    let never = std::future::pending::<Result<Option<()>, Status>>();
+    let status = super::first(never, &access).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    assert!(status.message().contains("'late' has expired"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

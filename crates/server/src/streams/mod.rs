@@ -106,6 +106,19 @@ impl Watch {
         Ok(())
     }
 
+    /// Does what may take long, as long as the token is good; what is done by then is not undone.
+    ///
+    /// # Errors
+    /// 401: the token is no longer good; what the work fails with.
+    pub async fn during<T, E: From<ApiError>>(&mut self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        tokio::select! {
+            // What need not wait is not made dearer by a look at the clock.
+            biased;
+            done = work => done,
+            error = self.expired() => Err(error.into()),
+        }
+    }
+
     /// Waits until the token is no longer good.
     pub async fn expired(&mut self) -> ApiError {
         loop {

@@ -79,21 +79,22 @@ pub(super) async fn publish(
     let kind = kind(&headers)?;
     let stream = find(&state, &name)?;
     let limit = state.limits.block_bytes;
-    let body = Incomings { body: body.into_data_stream(), watch: Watch::new(access) };
+    let mut body = Incomings { body: body.into_data_stream(), watch: Watch::new(access) };
     let mut taken = Taken { rows: 0, offset: query.offset };
-    let inlet = match kind {
-        Kind::Text(kind) => take_text(kind, body, &stream, &query, limit, &mut taken).await,
-        Kind::Arrow => take_arrow(body, &stream, &query, limit, &mut taken).await,
+    let published = match kind {
+        Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, limit, &mut taken).await,
+        Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken).await,
     };
-    let inlet = inlet.inspect_err(|e| e.count_in(&stream)).map_err(|e| match taken.rows {
+    let told = |e: ApiError| match taken.rows {
         0 => e,
         rows => e.with_help(format!(
             "{rows} rows before were taken; publish under a name (?publisher=…&offset=…) to go on without repeating them"
         )),
-    })?;
+    };
+    let inlet = published.inspect_err(|e| e.count_in(&stream)).map_err(told)?;
     let mut answer = json!({"rows": taken.rows, "offset": inlet.end()});
     if query.wait == Wait::Ack {
-        answer["acknowledged"] = inlet.safe().await?.into();
+        answer["acknowledged"] = body.watch.during(inlet.safe()).await.map_err(told)?.into();
     }
     Ok(Json(answer))
 }
@@ -133,7 +134,7 @@ impl Incomings {
 
 async fn take_text(
     kind: TextKind,
-    mut body: Incomings,
+    body: &mut Incomings,
     stream: &Arc<Stream>,
     query: &PublishQuery,
     limit: usize,
@@ -167,14 +168,15 @@ async fn take_text(
     for batch in batches {
         let count = batch.num_rows();
         let share = (bytes as u64 * count as u64).checked_div(rows as u64).unwrap_or(0);
-        inlet.send(Incoming { batch, offset: taken.offset, position: None, bytes: share, arrival_ns }).await?;
+        let incoming = Incoming { batch, offset: taken.offset, position: None, bytes: share, arrival_ns };
+        body.watch.during(inlet.send(incoming)).await?;
         taken.count(count);
     }
     Ok(inlet)
 }
 
 async fn take_arrow(
-    mut body: Incomings,
+    body: &mut Incomings,
     stream: &Arc<Stream>,
     query: &PublishQuery,
     limit: usize,
@@ -199,7 +201,8 @@ async fn take_arrow(
             let bytes = (header.len() + block.len()) as u64;
             if let Some(batch) = decoder.decode(&header, block)? {
                 let (count, bytes) = (batch.num_rows(), bytes.max(decoder.unpacked()));
-                inlet.send(Incoming { batch, offset: taken.offset, position: None, bytes, arrival_ns }).await?;
+                let incoming = Incoming { batch, offset: taken.offset, position: None, bytes, arrival_ns };
+                body.watch.during(inlet.send(incoming)).await?;
                 taken.count(count);
             }
         }
@@ -222,7 +225,7 @@ fn replaced(stream: &Stream) -> ApiError {
 
 fn too_late() -> ApiError {
     let error = format!("nothing more of the body has come for {} seconds", BODY_SILENCE.as_secs());
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, error)
+    ApiError::too_late(error)
         .with_help("nothing was taken; send what is there as a body of its own, or an Arrow IPC stream, which may pause")
 }
 

@@ -55,10 +55,10 @@ fn events_resume_by_their_id() {
 }
 
 /// The client's side of a WebSocket (RFC 6455), as much of it as the test needs.
-struct WebSocket(TcpStream);
+pub struct WebSocket(TcpStream);
 
 impl WebSocket {
-    fn open(server: &Server, path: &str) -> Self {
+    pub fn open(server: &Server, path: &str) -> Self {
         let mut stream = server.connect();
         write!(
             stream,
@@ -79,7 +79,7 @@ impl WebSocket {
     }
 
     /// Sends a text.
-    fn send(&mut self, text: &str) {
+    pub fn send(&mut self, text: &str) {
         let length = u16::try_from(text.len()).expect("a short text");
         let mut frame = vec![0x81];
         if length < 126 {
@@ -95,7 +95,7 @@ impl WebSocket {
     }
 
     /// The next text, or the code with which the server closes.
-    fn next(&mut self) -> Result<String, u16> {
+    pub fn next(&mut self) -> Result<String, u16> {
         loop {
             let mut head = [0; 2];
             self.0.read_exact(&mut head).expect("a frame");

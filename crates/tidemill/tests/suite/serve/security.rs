@@ -1,17 +1,21 @@
 //! TLS and tokens: who is let in, and who is not.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use arrow::datatypes::TimeUnit;
 use serde_json::json;
 use tidemill_block::clock::wall_ms;
 use tidemill_block::value::write_timestamp;
 
+use super::protocols::WebSocket;
 use super::server::{Server, next_event};
 use super::{example, orders};
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
+use crate::harness::{Background, PATIENCE, Scratch, finish, text, tidemill, wait_for};
 use crate::not_run::not_run;
 
 /// A certificate authority, and a certificate for hosts (`DNS:localhost`) that it has signed, in PEM files; or why not.
@@ -172,18 +176,49 @@ fn a_token_that_is_taken_away() {
     assert!(publish("feed-1").status.success());
 }
 
-/// Nobody takes this one away: its time passes while a publisher and subscribers are connected.
+/// Publishes a megabyte again and again with the token `soon-1`, until that is refused; the answer.
+fn publish_until_refused(address: SocketAddr, query: &str) -> String {
+    let lines: String = (0..1000).map(|n| format!("{{\"t\":\"{n:0>1000}\"}}\n")).collect();
+    loop {
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let head = format!(
+            "POST /v1/streams/held{query} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer soon-1\r\n\
+             content-type: application/x-ndjson\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{lines}",
+            lines.len()
+        );
+        stream.write_all(head.as_bytes()).expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        if !answer.starts_with("HTTP/1.1 200 ") {
+            return answer;
+        }
+    }
+}
+
+/// Nobody takes this one away: its time passes while publishers and subscribers are connected. Requests that waited for a
+/// slow job, or for a checkpoint, once waited on, and got their rows in afterwards.
 #[test]
 fn a_token_that_expires_by_the_clock() {
     let scratch = Scratch::new("serve-expiry");
     let tokens = scratch.write("tokens", TOKENS);
     let job = example().display().to_string();
+    // Nobody reads what this job writes, so that who publishes into it waits as soon as the buffers between are full.
+    let wall = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let held = format!(
+        "CREATE TABLE held (t STRING) WITH ('connector' = 'stream', 'stream.queue-bytes' = '1 mb');
+         CREATE TABLE wall (t STRING) WITH ('connector' = 'socket', 'hostname' = '127.0.0.1', 'port' = '{}', 'format' = 'csv');
+         INSERT INTO wall SELECT t FROM held;",
+        wall.local_addr().expect("its address").port()
+    );
+    let held = scratch.write("held.sql", held);
     let begun = Instant::now();
-    let mut server = Server::start(&scratch, &[&job, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
+    let mut server = Server::start(&scratch, &[&job, &held, "--state-dir", &scratch.at("state"), "--tokens", &tokens]);
     server.token = Some("boss-1");
     server.wait_example();
-    // All three must be connected before: as much later as this machine is slow to start a server.
-    let good_ms = 10_000 + 5 * begun.elapsed().as_millis() as i64;
+    server.wait_side("held", "inlet");
+    // All must be connected before, or wait: as much later as this machine is slow to start a server.
+    let good_ms = 20_000 + 5 * begun.elapsed().as_millis() as i64;
     let mut expires = Vec::new();
     write_timestamp(&mut expires, wall_ms() + good_ms, TimeUnit::Millisecond, 3);
     let expires = String::from_utf8(expires).expect("digits");
@@ -198,6 +233,18 @@ fn a_token_that_expires_by_the_clock() {
     let feed = ["--from", "connector=datagen,rows-per-second=20", "--to", &server.stream("orders"), "--quiet", "--token", "soon-1"];
     let mut publisher = Background::start(tidemill().arg("adapter").args(feed));
     wait_for("rows of the publisher", || server.stat("orders", "published_rows") > 0);
+    let address = server.address;
+    let posts = ["", "?wait=ack"].map(|query| thread::spawn(move || publish_until_refused(address, query)));
+    let mut socket = WebSocket::open(&server, "/v1/streams/held/ws?token=soon-1");
+    let (mut last, mut same) = (0, 0);
+    wait_for("nothing more to be taken", || {
+        thread::sleep(Duration::from_millis(100));
+        let now = server.stat("held", "published_bytes");
+        same = if now == last && now > 0 { same + 1 } else { 0 };
+        last = now;
+        same >= 10
+    });
+    socket.send("{\"t\":\"waits, too\"}");
     // Each is told in the middle of what it does.
     for (who, process) in [("the publisher", &mut publisher), ("the subscriber", &mut subscriber)] {
         let (code, errors) = process.end();
@@ -205,6 +252,13 @@ fn a_token_that_expires_by_the_clock() {
     }
     let last = std::iter::from_fn(|| next_event(&mut events)).last().expect("a last event");
     assert!(last.event == "error" && last.data.contains("'soon' has expired"), "{last:?}");
-    assert!(server.metric("tidemill_requests_unauthenticated_total") >= 3.0);
+    for post in posts {
+        let answer = post.join().expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("'soon' has expired"), "{answer}");
+    }
+    let told = socket.next().expect("the reason");
+    assert!(told.contains("'soon' has expired"), "{told}");
+    assert_eq!(socket.next(), Err(1008));
+    wait_for("all to be counted", || server.metric("tidemill_requests_unauthenticated_total") >= 6.0);
     server.post("/v1/streams/orders?wait=ack", &orders(100, 1));
 }
