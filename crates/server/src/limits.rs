@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Bounds that the command line sets.
+/// Bounds that the command line or a test sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; a further one is answered with 503 and closed.
@@ -13,13 +13,19 @@ pub struct Limits {
     pub block_bytes: usize,
     /// Bytes that may wait for one subscriber, unless it asks for less.
     pub subscriber_queue_bytes: u64,
+    /// How long a peer may take nothing of what it is sent before its connection is closed.
+    pub untaken: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { connections: 10_000, block_bytes: 64 << 20, subscriber_queue_bytes: 8 << 20 }
+        Limits { connections: 10_000, block_bytes: 64 << 20, subscriber_queue_bytes: 8 << 20, untaken: UNTAKEN_MAX }
     }
 }
+
+/// How long a peer may take nothing of what it is sent. A job waits for a subscriber no more than a minute, so one that it
+/// waits for is dropped, and told why if it still listens, before its connection goes.
+pub const UNTAKEN_MAX: Duration = Duration::from_secs(120);
 
 /// The least `block_bytes` that may be set: one row of some width must get through.
 pub const BLOCK_BYTES_MIN: usize = 4 << 10;

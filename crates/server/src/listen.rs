@@ -2,8 +2,11 @@
 //! graceful end.
 //!
 //! A connection is a task. It is closed when the TLS handshake or the first bytes of HTTP do not come in
-//! time, and over HTTP/2 when a PING stays unanswered; what runs over HTTP/1.1 for long (WebSocket, event
-//! streams) is kept alive by those who serve it. Which request goes where is not decided here.
+//! time, over HTTP/2 when a PING stays unanswered, and when its peer takes nothing of what it is sent ([`outflow`]);
+//! what runs over HTTP/1.1 for long (WebSocket, event streams) is kept alive by those who serve it. Which request
+//! goes where is not decided here.
+
+mod outflow;
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::Service;
 
+use self::outflow::Outflow;
 use crate::ServeError;
 use crate::auth::Tokens;
 use crate::limits::*;
@@ -170,6 +174,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
 }
 
 async fn connection(stream: TcpStream, peer: SocketAddr, listening: &Arc<Listening>, builder: &auto::Builder<TokioExecutor>) {
+    let stream = Outflow::new(stream, listening.state.limits.untaken);
     let Some(tls) = &listening.tls else {
         return converse(stream, peer, listening, builder).await;
     };

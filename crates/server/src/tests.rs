@@ -1,6 +1,6 @@
 //! The server from outside: HTTP/1.1 over a socket, as `curl` would speak it.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -160,6 +160,21 @@ fn too_many_connections() {
     while server.ask("GET", "/healthz", "").0 == 503 {
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
+}
+
+/// A peer that reads nothing, and whose system answers probes, kept its connection, and what waited for it, for ever.
+#[test]
+fn who_takes_nothing_is_let_go() {
+    let limits = Limits { untaken: Duration::from_millis(200), ..Limits::default() };
+    let server = Running::new(ServeOptions { limits, ..ServeOptions::default() });
+    let mut peer = server.connect();
+    // Not a bound on time: where nobody closes, this hangs.
+    peer.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    // Answers fill what lies between, and then no more requests are read.
+    let end = std::iter::repeat_with(|| peer.write_all(request)).find_map(Result::err).unwrap();
+    assert!(matches!(end.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{end}");
+    check(server.ask("GET", "/metrics", ""), 200, "tidemill_connections_broken_total 1\n");
 }
 
 #[test]

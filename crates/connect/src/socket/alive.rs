@@ -40,6 +40,24 @@ pub fn acknowledging(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// How much of what was written the peer's system has not acknowledged, bytes, if ours says it: what has not left among it.
+#[cfg(target_os = "linux")]
+pub fn unacknowledged(stream: &impl AsFd) -> Option<usize> {
+    use std::os::fd::AsRawFd;
+
+    let mut bytes: libc::c_int = 0;
+    // Nobody wraps this one in anything safe.
+    // SAFETY: the descriptor is open while it is borrowed, and TIOCOUTQ writes one int, which `bytes` is.
+    let asked = unsafe { libc::ioctl(stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if asked == 0 { usize::try_from(bytes).ok() } else { None }
+}
+
+/// How much of what was written is not acknowledged: systems other than Linux do not say it.
+#[cfg(not(target_os = "linux"))]
+pub fn unacknowledged(_stream: &impl AsFd) -> Option<usize> {
+    None
+}
+
 /// How long nothing has come, if the system says it and all that has come was read: a peer that we keep waiting is not
 /// silent.
 #[cfg(target_os = "linux")]

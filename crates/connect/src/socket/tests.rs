@@ -219,6 +219,25 @@ fn a_socket_that_listens_gives_its_probes_to_its_connections() {
     drop(peer);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_peer_has_not_taken_is_known() {
+    let (listener, address) = local();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut peer = listener.accept().unwrap().0;
+    assert_eq!(alive::unacknowledged(&stream), Some(0));
+    // Until nothing more fits into what lies between.
+    stream.set_nonblocking(true).unwrap();
+    while matches!(stream.write(&[0; 4096]), Ok(n) if n > 0) {}
+    assert!(alive::unacknowledged(&stream) > Some(0));
+    let rest = thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink()).unwrap());
+    while alive::unacknowledged(&stream) != Some(0) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(stream);
+    assert!(rest.join().unwrap() > 0);
+}
+
 #[test]
 fn peers_beyond_the_bound_are_turned_away_and_counted() {
     let (listener, address) = local();
