@@ -18,6 +18,7 @@ use axum::extract::Request;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message as _;
 use prost::encoding::encode_varint;
+use tidemill_block::clock::now_ns;
 use tonic::{Code, Status};
 
 /// The end of the path of a request whose body is set aside.
@@ -61,6 +62,8 @@ pub(super) struct Message {
     pub metadata: Bytes,
     /// The values, aligned.
     pub body: Buffer,
+    /// When the last of its bytes came, by [`now_ns`].
+    pub arrival_ns: u64,
 }
 
 /// The messages of one call.
@@ -68,6 +71,8 @@ pub(super) struct Messages {
     source: Body,
     /// What has come and was not looked at.
     rest: Bytes,
+    /// When that came: messages behind one that the job keeps waiting came no later than it.
+    came_ns: u64,
     parser: Parser,
     ended: bool,
 }
@@ -75,7 +80,7 @@ pub(super) struct Messages {
 impl Messages {
     /// Of a request's body; a message of more than `bytes_max` is an error.
     pub fn new(source: Body, bytes_max: usize) -> Self {
-        Messages { source, rest: Bytes::new(), parser: Parser::new(bytes_max), ended: false }
+        Messages { source, rest: Bytes::new(), came_ns: now_ns(), parser: Parser::new(bytes_max), ended: false }
     }
 
     /// The next message, once it is there whole; `None` when the publisher has sent all, or is gone. May be dropped and
@@ -90,14 +95,14 @@ impl Messages {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, Status>> {
         loop {
             if let Some(message) = self.parser.take(&mut self.rest)? {
-                return Poll::Ready(Ok(Some(message)));
+                return Poll::Ready(Ok(Some(Message { arrival_ns: self.came_ns, ..message })));
             }
             if self.ended {
                 return Poll::Ready(Ok(None));
             }
             match ready!(Pin::new(&mut self.source).poll_frame(context)) {
                 // Trailers say nothing.
-                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
+                Some(Ok(frame)) => (self.rest, self.came_ns) = (frame.into_data().unwrap_or_default(), now_ns()),
                 Some(Err(e)) => {
                     self.ended = true;
                     let status = Status::from_error(Box::new(e));
@@ -289,7 +294,8 @@ impl Parser {
         self.at = At::Prefix(0);
         let fields = FlightData::decode(self.fields.split().freeze()).map_err(|e| wrong(&e.to_string()))?;
         let body = std::mem::take(&mut self.body).into();
-        Ok(Message { descriptor: fields.flight_descriptor, header: fields.data_header, metadata: fields.app_metadata, body })
+        let (descriptor, header, metadata) = (fields.flight_descriptor, fields.data_header, fields.app_metadata);
+        Ok(Message { descriptor, header, metadata, body, arrival_ns: 0 })
     }
 }
 

@@ -10,7 +10,6 @@ use arrow_flight::PutResult;
 use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidemill_block::clock::now_ns;
 use tidemill_hub::{ROW_KIND, Refusal, Stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -190,7 +189,7 @@ impl Put {
 
     /// Takes one message.
     fn take(&mut self, message: Message) -> Result<(), ApiError> {
-        let arrival_ns = now_ns();
+        let arrival_ns = message.arrival_ns;
         let note = Note::of(&message.metadata)?;
         let bytes = (message.header.len() + message.body.len()) as u64;
         // A message may hold metadata alone.
