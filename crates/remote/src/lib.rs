@@ -12,6 +12,8 @@
 //! - [`adapter`]: rows of any connector, published exactly once
 
 pub mod adapter;
+#[cfg(test)]
+mod fixture;
 pub mod flight;
 mod headers;
 pub mod http;

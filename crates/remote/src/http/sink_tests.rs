@@ -1,17 +1,19 @@
 //! Tests of the sink against a server that answers as a script says.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tidemill_block::text;
 use tidemill_connect::{Polled, ReadRequest, ReaderContext, SinkContext, Waker, Writer};
 
 use super::*;
+use crate::fixture::{AUTHORITY, OTHER_AUTHORITY, encryption};
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("k", DataType::Utf8, true), Field::new("n", DataType::Int64, true)]))
@@ -56,6 +58,15 @@ struct Server {
 
 impl Server {
     fn start(steps: Vec<Step>) -> Self {
+        Server::of(steps, None)
+    }
+
+    /// One that speaks TLS.
+    fn encrypted() -> Self {
+        Server::of(Vec::new(), Some(encryption()))
+    }
+
+    fn of(steps: Vec<Step>, encryption: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -63,8 +74,11 @@ impl Server {
         // Lives as long as the process of the tests.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (all, steps) = (all.clone(), steps.clone());
-                thread::spawn(move || serve(stream.unwrap(), &all, &steps));
+                let (stream, all, steps, encryption) = (stream.unwrap(), all.clone(), steps.clone(), encryption.clone());
+                thread::spawn(move || match encryption {
+                    Some(config) => serve(StreamOwned::new(ServerConnection::new(config).unwrap(), stream), &all, &steps),
+                    None => serve(stream, &all, &steps),
+                });
             }
         });
         Server { address, received }
@@ -79,7 +93,7 @@ impl Server {
     }
 }
 
-fn serve(stream: TcpStream, all: &Mutex<Vec<Received>>, steps: &Mutex<std::vec::IntoIter<Step>>) {
+fn serve(stream: impl Read + Write, all: &Mutex<Vec<Received>>, steps: &Mutex<std::vec::IntoIter<Step>>) {
     let mut stream = BufReader::new(stream);
     let mut request = Received::default();
     loop {
@@ -115,7 +129,7 @@ fn serve(stream: TcpStream, all: &Mutex<Vec<Received>>, steps: &Mutex<std::vec::
         Step::Say(status, headers, text) => (status, headers, text),
     };
     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n{text}", text.len());
-    let _ = stream.get_mut().write_all(answer.as_bytes());
+    let _ = stream.get_mut().write_all(answer.as_bytes()).and_then(|()| stream.get_mut().flush());
 }
 
 fn sink(address: SocketAddr, more: &[(&str, &str)]) -> Box<dyn Sink> {
@@ -211,6 +225,26 @@ fn what_will_not_pass_fails() {
     assert!(error.contains("timeout") && error.ends_with("'retry.attempts' = 0 says not to try again"), "{error}");
     let nobody = Server { address: TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(), received: Arc::default() };
     assert!(fails(&nobody, &[("retry.attempts", "1")]).contains("tried 2 times in vain"));
+}
+
+#[test]
+fn a_server_must_show_a_certificate_of_the_authority() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let (right, wrong) = (file("right.pem", AUTHORITY), file("wrong.pem", OTHER_AUTHORITY));
+    let server = Server::encrypted();
+    let url = format!("https://{}/in", server.address);
+    let mut writer = writer(&server, &[("url", &url), ("ca-file", &right)]);
+    writer.write(&text::parse(&schema(), "a 1")).unwrap();
+    writer.prepare(true).unwrap();
+    assert_eq!(server.bodies(), ["{\"k\":\"a\",\"n\":1}\n"]);
+    let error = fails(&server, &[("url", &url), ("ca-file", &wrong)]);
+    assert!(error.contains("invalid peer certificate") && !error.contains("tried"), "{error}");
+    assert_eq!(server.bodies().len(), 1, "nobody else has got a row");
 }
 
 #[test]

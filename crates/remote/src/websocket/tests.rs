@@ -10,10 +10,7 @@ use std::time::Instant;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConnection, StreamOwned};
 use tidemill_block::{Block, text};
 use tidemill_connect::listeners::ListenerStats;
 use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, SinkContext, Waker, Writer, listeners};
@@ -23,6 +20,7 @@ use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response}
 use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 use super::*;
+use crate::fixture::{AUTHORITY, OTHER_AUTHORITY, encryption};
 
 /// Not a bound on time: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -280,10 +278,7 @@ fn a_server_that_is_gone_without_a_word_is_found_out() {
 
 /// An encrypted server for one connection, which may fail.
 fn encrypted() -> (String, JoinHandle<()>) {
-    let certificates = vec![CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions().unwrap();
-    let config = Arc::new(config.with_no_client_auth().with_single_cert(certificates, key).unwrap());
+    let config = encryption();
     let (listener, address) = local();
     let thread = thread::spawn(move || {
         let stream = StreamOwned::new(ServerConnection::new(config).unwrap(), listener.accept().unwrap().0);
@@ -570,46 +565,3 @@ fn mistakes_in_options() {
     check_error(true, &[("mode", "listener"), ("port", "1")], "option 'mode': a sink can only be a client");
     check_error(true, &[url, ("sink.queue", "0")], "option 'sink.queue'");
 }
-
-// Made for these tests and used nowhere else: an authority, and a certificate of localhost and 127.0.0.1
-// by it, good until 2120; another authority.
-
-const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----
-MIIBVDCB+6ADAgECAgEBMAoGCCqGSM49BAMCMBkxFzAVBgNVBAMMDlRlc3QgYXV0
-aG9yaXR5MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjAZMRcwFQYD
-VQQDDA5UZXN0IGF1dGhvcml0eTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABA1O
-A/CoqL9+ILFaMjG6DbzQ6Ni97IOqA8TCyTcB8EgrpReoet1xz0oSecaCXdOEXFZG
-d8g+Oi36Wn9log4afYejMjAwMA8GA1UdEwEB/wQFMAMBAf8wHQYDVR0OBBYEFCjI
-8dl5m6gyzZzBtc1Poakow1RiMAoGCCqGSM49BAMCA0gAMEUCIQDEKsXC6NIZ74Do
-0S+LUk8+LR+YGV7FtCNphQ3YfvwSrAIgJRhUL2/Olt+nvVmk2CO6boOBkFS3A8uv
-OiN442lOiZc=
------END CERTIFICATE-----";
-
-const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
-MIIBhjCCAS2gAwIBAgIBAjAKBggqhkjOPQQDAjAZMRcwFQYDVQQDDA5UZXN0IGF1
-dGhvcml0eTAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowFDESMBAG
-A1UEAwwJbG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE04DXslLF
-0Yy4acIuvuWswfyGYh/sYSTiLg14QcYS0XTO3jiyWfvURtwqvGwaWwNRNrpPNfrY
-zQ7lufMoLJ6hOqNpMGcwCQYDVR0TBAIwADAaBgNVHREEEzARgglsb2NhbGhvc3SH
-BH8AAAEwHQYDVR0OBBYEFHho0s0dW2j7OeTFkKfzeMUp0WbjMB8GA1UdIwQYMBaA
-FCjI8dl5m6gyzZzBtc1Poakow1RiMAoGCCqGSM49BAMCA0cAMEQCIC1bH6H23dlj
-t3LFsoUrMOxwBfcrNsSQRCPBcahiwpHZAiBksSFeb452PK+WITG+UT4QWLBOK3iM
-5XbVro5TuanYBA==
------END CERTIFICATE-----";
-
-const KEY: &str = "-----BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg9hD/yWLjHKQ1EUVi
-rFdgujgN+YKx1LCsXxS65v0XcOChRANCAATTgNeyUsXRjLhpwi6+5azB/IZiH+xh
-JOIuDXhBxhLRdM7eOLJZ+9RG3Cq8bBpbA1E2uk81+tjNDuW58ygsnqE6
------END PRIVATE KEY-----";
-
-const OTHER_AUTHORITY: &str = "-----BEGIN CERTIFICATE-----
-MIIBVTCB/aADAgECAgEBMAoGCCqGSM49BAMCMBoxGDAWBgNVBAMMD090aGVyIGF1
-dGhvcml0eTAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowGjEYMBYG
-A1UEAwwPT3RoZXIgYXV0aG9yaXR5MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
-JjslzJhksZ8DH08WPsBPCUxfdt4wezn5LhaZcrCtWlMxr/aYffZhSmATc0Kr5q0f
-lLHmfb7tEiqgJdLX9Rw+CqMyMDAwDwYDVR0TAQH/BAUwAwEB/zAdBgNVHQ4EFgQU
-GEj64aUMUU7BcuxvlZEEO9clGIYwCgYIKoZIzj0EAwIDRwAwRAIgQK+AxNP7B5Og
-OXnbRsZSKz8WhGuCBaLs9Rtm9zAFbYICICaFbRO9Dl5g4t8h2yevrG4+KHdoUJDQ
-aOGfvpQpwObc
------END CERTIFICATE-----";
