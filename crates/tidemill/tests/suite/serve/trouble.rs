@@ -1,7 +1,8 @@
 //! What goes wrong ends in a clear error to the peer that caused it, with memory bounded and the others
 //! undisturbed.
 
-use std::io::{BufRead, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufWriter, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::clients::python;
 use super::server::{Server, next_event};
 use super::{example, order, orders};
-use crate::harness::{PATIENCE, Scratch, finish, many_connections, text, wait_for};
+use crate::harness::{PATIENCE, Scratch, finish, many_connections, text, tidemill, wait_for};
 use crate::not_run::not_run;
 
 /// Texts are copied from one stream to another.
@@ -68,9 +69,28 @@ fn a_slow_subscriber_is_dropped_and_the_others_go_on() {
 
 #[test]
 fn a_publisher_that_is_faster_than_the_job_waits() {
-    let scratch = Scratch::new("serve-fast");
+    held_back("serve-fast", 512, |_, server| publish(server, 512));
+}
+
+/// The same over Flight, where nothing but the windows of HTTP/2 holds it back.
+#[test]
+fn a_publisher_of_flight_that_is_faster_than_the_job_waits() {
+    held_back("serve-fast-flight", 256, |scratch, server| {
+        let (file, filler) = (scratch.at("texts.json"), "x".repeat(1000));
+        let mut out = BufWriter::new(File::create(&file).expect("a file for the rows"));
+        for n in 0..256 * ROWS {
+            writeln!(out, "{{\"n\":{n},\"t\":\"{filler}\"}}").expect("room for the rows");
+        }
+        out.flush().expect("room for the rows");
+        let output = finish(tidemill().args(["publish", &server.stream("texts"), &file, "--quiet"]));
+        assert!(output.status.success(), "{}", text(&output));
+    });
+}
+
+/// Has so many megabytes published into a job that does not take them for a while.
+fn held_back(name: &str, megabytes: u64, publish_all: impl Fn(&Scratch, &Server) + Sync) {
+    let scratch = Scratch::new(name);
     let server = copying(&scratch);
-    let megabytes = 512;
     // A little flows first, so that what is allocated once is there.
     publish(&server, 8);
     wait_for("the first rows", || server.stat("copies", "next_offset") == 8 * ROWS);
@@ -80,7 +100,7 @@ fn a_publisher_that_is_faster_than_the_job_waits() {
     let taken = || server.stat("texts", "published_bytes");
     let mut most = before;
     std::thread::scope(|scope| {
-        scope.spawn(|| publish(&server, megabytes));
+        scope.spawn(|| publish_all(&scratch, &server));
         // Until for a second nothing more is taken.
         let first = taken();
         let (mut last, mut same) = (first, 0);
