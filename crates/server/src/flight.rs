@@ -1,7 +1,8 @@
 //! Arrow Flight: publishing (`DoPut`), subscribing (`DoGet`, and `DoExchange` with acknowledgements), and
 //! what there is to find (`ListFlights`, `GetFlightInfo`, `GetSchema`). Text in metadata is JSON.
 //!
-//! - [`put`]: a publisher's call, and [`messages`], what it sends; [`get`]: a subscriber's; [`encode`]: rows as messages
+//! - [`put`]: a publisher's call, and [`messages`], what it sends ([`parser`]: out of bytes); [`get`]: a subscriber's
+//! - [`encode`]: rows as messages
 //!
 //! Rights are looked at here and by the feed, not by a gRPC interceptor: the middleware of all protocols
 //! has put them into the request.
@@ -9,6 +10,7 @@
 mod encode;
 mod get;
 mod messages;
+mod parser;
 mod put;
 
 use std::sync::Arc;

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::messages::{Message, Messages};
+use super::messages::Messages;
+use super::parser::Message;
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::state::Counts;
