@@ -22,7 +22,7 @@ mod ledger;
 mod line;
 mod link;
 pub mod options;
-mod packet;
+pub mod packet;
 mod reader;
 mod reason;
 mod rows;

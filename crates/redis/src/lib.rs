@@ -30,7 +30,7 @@ pub mod options;
 mod outage;
 mod position;
 mod reader;
-mod resp;
+pub mod resp;
 mod rows;
 mod sink;
 mod source;

@@ -59,6 +59,8 @@ use self::bucket::Bucket;
 use self::cache::PageCache;
 use self::members::Archive;
 use self::path::Location;
+#[doc(hidden)]
+pub use self::ranges::ranges_of;
 use self::sas::SasFormat;
 use self::sink::{FileSink, Rolling};
 use self::source::FileSource;

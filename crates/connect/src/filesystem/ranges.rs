@@ -93,7 +93,7 @@ pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
 pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: usize, look: Look) -> io::Result<Vec<(u64, u64)>> {
     assert!(range > 0, "a range holds at least a byte");
     let whole = vec![(0, size)];
-    let tentative: Vec<u64> = (0..size.div_ceil(range)).map(|i| i * range).collect();
+    let tentative = tentative(size, range);
     if tentative.len() < 2 || how == Cut::Never {
         return Ok(whole);
     }
@@ -120,6 +120,28 @@ pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: u
         })?,
     };
     Ok(between(&starts, size))
+}
+
+/// Ranges of a text as those of a file are found; with `look` by no more than so many bytes behind each cut, as those of a large
+/// or a distant one, or one range if these do not tell. For fuzzing, whose texts are small.
+///
+/// # Errors
+/// Reading failed.
+#[doc(hidden)]
+pub fn ranges_of(text: &dyn ReadAt, range: u64, format: &TextFormat, look: Option<u64>) -> io::Result<Vec<(u64, u64)>> {
+    let (size, how) = (text.size(), Cut::of(format));
+    match (how, look) {
+        (Cut::Quoted(quote, delimiter), Some(look)) => {
+            let starts = near_quotes(text, size, &tentative(size, range), (quote, delimiter), look, 1)?;
+            Ok(starts.map_or_else(|| vec![(0, size)], |starts| between(&starts, size)))
+        }
+        _ => cut(text, size, range, how, 1, false),
+    }
+}
+
+/// Where ranges would begin if records did not matter.
+fn tentative(size: u64, range: u64) -> Vec<u64> {
+    (0..size.div_ceil(range)).map(|i| i * range).collect()
 }
 
 /// The ranges between record starts, those left out that come again: a record longer than a range swallows cuts.
