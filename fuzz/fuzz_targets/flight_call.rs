@@ -29,7 +29,12 @@ fn run(bytes: &[u8], piece: usize) -> (Vec<Message>, Result<bool, String>) {
     for piece in bytes.chunks(piece) {
         let mut piece = Bytes::copy_from_slice(piece);
         loop {
-            match parser.take(&mut piece) {
+            // As the server does, which looks for room first.
+            let announced = parser.announced(&mut piece);
+            if let Ok(Some(bytes)) = &announced {
+                assert!(*bytes <= MESSAGE_BYTES_MAX);
+            }
+            match announced.and_then(|_| parser.take(&mut piece)) {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
                 Err(error) => return (messages, Err(format!("{:?}: {}", error.code(), error.message()))),

@@ -39,22 +39,19 @@ use self::messages::{Messages, SetAside, set_aside};
 use self::put::Put;
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::limits::{FIRST_MESSAGE_TIMEOUT, NAME_BYTES_MAX};
+use crate::limits::{FIRST_MESSAGE_TIMEOUT, MESSAGE_EXTRA_BYTES, NAME_BYTES_MAX};
 use crate::state::AppState;
 use crate::streams::{Feed, Watch, find};
 
-/// What a message takes beyond its block: header, descriptor, metadata.
-const MESSAGE_EXTRA_BYTES: usize = 1 << 20;
-
 /// The routes of the Flight service.
 pub fn service(state: Arc<AppState>) -> axum::Router {
-    let bytes_max = message_bytes_max(&state);
-    let service = FlightServiceServer::new(Flight { state }).max_decoding_message_size(bytes_max);
+    // What is published does not come this way.
+    let service = FlightServiceServer::new(Flight { state }).max_decoding_message_size(MESSAGE_EXTRA_BYTES);
     let path = format!("/{}/{{*method}}", FlightServiceServer::<Flight>::NAME);
     axum::Router::new().route_service(&path, service).route_layer(map_request(set_aside))
 }
 
-/// The largest message that is taken.
+/// The largest message of a publisher that is taken.
 fn message_bytes_max(state: &AppState) -> usize {
     state.limits.block_bytes.saturating_add(MESSAGE_EXTRA_BYTES)
 }
@@ -207,11 +204,14 @@ impl FlightService for Flight {
         let body = request.extensions().get::<SetAside>().and_then(SetAside::take);
         let body = body.ok_or_else(|| ApiError::internal("the request's body was not set aside"))?;
         drop(request);
-        let mut messages = Messages::new(body, message_bytes_max(&self.state));
+        let mut messages = Messages::new(body, message_bytes_max(&self.state), self.state.pending.room());
         let first = first(messages.message(), &access).await?;
         let (name, id) = path(first.descriptor.as_ref())?;
         access.require_write(name)?;
         let stream = find(&self.state, name)?;
+        messages.of_stream(name);
+        // A schema, of which hardly anything stays.
+        messages.settle();
         let begun = Put::begin(&first, messages, &stream, id, access, self.state.limits.block_bytes);
         let (put, answers) = begun.inspect_err(|error| error.count_in(&stream))?;
         // It ends when the publisher is gone: then the answers' receiver is dropped.

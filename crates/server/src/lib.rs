@@ -2,7 +2,7 @@
 //! and plain HTTP, all on one port.
 //!
 //! - [`listen`]: accepts connections, timeouts, the bound on connections, the graceful end; [`tls`]
-//! - [`auth`]: tokens and rights; [`limits`]: every bound; [`error`]: what a peer is told
+//! - [`auth`]: tokens and rights; [`limits`]: every bound; [`room`]: for bytes on their way; [`error`]: what a peer is told
 //! - [`jobs`]: the jobs that this process keeps running, their files, their REST interface
 //! - [`flight`], [`streams`]: publishing and subscribing; [`filter`]: what a subscriber wants of a row
 //! - [`metrics`]: the page for Prometheus
@@ -18,6 +18,7 @@ pub mod jobs;
 pub mod limits;
 mod listen;
 mod metrics;
+mod room;
 pub mod state;
 pub mod streams;
 mod tls;
@@ -186,6 +187,12 @@ fn check(options: &ServeOptions) -> Result<(), ServeError> {
     }
     if options.limits.block_bytes < BLOCK_BYTES_MIN {
         return usage(format!("--max-block-bytes {}: at least {BLOCK_BYTES_MIN} are needed", options.limits.block_bytes));
+    }
+    if options.limits.pending_bytes < options.limits.block_bytes {
+        let Limits { pending_bytes, block_bytes, .. } = options.limits;
+        return usage(format!(
+            "--max-pending-bytes {pending_bytes}: at least one block of --max-block-bytes, which is {block_bytes}, must fit into it"
+        ));
     }
     Ok(())
 }

@@ -11,6 +11,10 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes of one block: a Flight message, a POST body, a WebSocket message.
     pub block_bytes: usize,
+    /// Bytes of blocks of all publishers that are on their way or wait for a job to take them; a stream has a block beside them.
+    pub pending_bytes: usize,
+    /// How long a body waits for room among them before it is answered with 503.
+    pub room_patience: Duration,
     /// Bytes that may wait for one subscriber, unless it asks for less.
     pub subscriber_queue_bytes: u64,
     /// How long a peer may take nothing of what it is sent before its connection is closed.
@@ -19,7 +23,15 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { connections: 10_000, block_bytes: 64 << 20, subscriber_queue_bytes: 8 << 20, untaken: UNTAKEN_MAX }
+        Limits {
+            connections: 10_000,
+            block_bytes: 64 << 20,
+            pending_bytes: 1 << 30,
+            // Long enough for a burst, short enough that who is refused has not given up.
+            room_patience: Duration::from_secs(5),
+            subscriber_queue_bytes: 8 << 20,
+            untaken: UNTAKEN_MAX,
+        }
     }
 }
 
@@ -30,6 +42,10 @@ pub const UNTAKEN_MAX: Duration = Duration::from_secs(120);
 /// The least `block_bytes` that may be set: one row of some width must get through.
 pub const BLOCK_BYTES_MIN: usize = 4 << 10;
 
+/// What a Flight message takes beyond its block: header, descriptor, metadata. Messages without a block, which are all
+/// that is not published, are not longer.
+pub const MESSAGE_EXTRA_BYTES: usize = 1 << 20;
+
 /// How long a peer may take for the TLS handshake, and then for the first bytes of HTTP. Longer than a
 /// handshake over a bad mobile link, short enough that 10,000 idle dials are gone in seconds.
 pub const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +53,8 @@ pub const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/1.1 connection may wait for its next request, and take for that request's headers.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the body of a request that is taken whole may pause. Endless ones may as long as they like.
+/// How long the body of a request that is taken whole may pause, and a Flight message in its middle. Endless ones may as long
+/// as they like.
 pub const BODY_SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a call of Flight that publishes or exchanges may take for its first message, which says what it is about and

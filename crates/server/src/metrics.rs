@@ -124,6 +124,10 @@ fn connections(page: &mut Page, state: &AppState) {
     let counts = &state.counts;
     page.family("connections", Kind::Gauge, "Open connections.").add(&[], counts.open.load(Ordering::Relaxed) as f64);
     page.family("connections_max", Kind::Gauge, "Connections that are taken at once.").add(&[], state.limits.connections as f64);
+    let help = "Bytes of blocks that are on their way or wait for a job to take them.";
+    page.family("pending_bytes", Kind::Gauge, help).add(&[], state.pending.bytes() as f64);
+    let help = "How many these may be, a block for each stream left out.";
+    page.family("pending_bytes_max", Kind::Gauge, help).add(&[], state.limits.pending_bytes as f64);
     let families = [
         ("connections_accepted_total", &counts.accepted, "Connections accepted, refused ones too."),
         ("connections_refused_total", &counts.refused, "Connections turned away because there were too many."),

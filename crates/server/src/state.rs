@@ -9,6 +9,7 @@ use tidemill_hub::Hub;
 
 use crate::jobs::Jobs;
 use crate::limits::Limits;
+use crate::room::Pending;
 
 /// State of the server; handlers get it as `State(Arc<AppState>)`. Make it with [`AppState::new`].
 pub struct AppState {
@@ -18,6 +19,8 @@ pub struct AppState {
     pub jobs: Arc<Jobs>,
     /// Bounds.
     pub limits: Limits,
+    /// Room for what publishers send.
+    pub pending: Arc<Pending>,
     /// What connections did so far.
     pub counts: Arc<Counts>,
     /// When the server began.
@@ -27,7 +30,7 @@ pub struct AppState {
 impl AppState {
     /// State of a server that begins now.
     pub fn new(hub: &'static Hub, jobs: Arc<Jobs>, limits: Limits) -> Self {
-        AppState { hub, jobs, limits, counts: Arc::default(), begun: Instant::now() }
+        AppState { hub, jobs, limits, pending: Arc::new(Pending::new(limits)), counts: Arc::default(), begun: Instant::now() }
     }
 }
 

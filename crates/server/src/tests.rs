@@ -203,6 +203,8 @@ fn beyond_this_machine_only_with_tls_and_tokens() {
     assert!(super::check(&ServeOptions { limits: few, ..ServeOptions::default() }).is_err());
     let few = Limits { block_bytes: 10, ..Limits::default() };
     assert!(super::check(&ServeOptions { limits: few, ..ServeOptions::default() }).is_err());
+    let few = Limits { pending_bytes: 1 << 20, ..Limits::default() };
+    assert!(super::check(&ServeOptions { limits: few, ..ServeOptions::default() }).is_err());
 }
 
 #[track_caller]

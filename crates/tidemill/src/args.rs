@@ -136,6 +136,9 @@ pub struct ServeArgs {
     /// The largest block that a publisher may send at once.
     #[arg(long, value_name = "SIZE", default_value = "64MB")]
     pub max_block_bytes: String,
+    /// Blocks of all publishers that are on their way or wait for a job, together; a stream has one beside them.
+    #[arg(long, value_name = "SIZE", default_value = "1GB")]
+    pub max_pending_bytes: String,
     /// Write what each job did as JSON to this file, when the server ends.
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,

@@ -27,7 +27,12 @@ pub fn serve(args: &ServeArgs) -> Result<(), Failure> {
         state_dir: args.state_dir.clone(),
         jobs,
         settings: settings(args)?,
-        limits: Limits { connections: args.max_connections, block_bytes: block_bytes(&args.max_block_bytes)?, ..Limits::default() },
+        limits: Limits {
+            connections: args.max_connections,
+            block_bytes: bytes("--max-block-bytes", &args.max_block_bytes)?,
+            pending_bytes: bytes("--max-pending-bytes", &args.max_pending_bytes)?,
+            ..Limits::default()
+        },
         files: Some(Arc::new(files::resolve)),
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
@@ -77,8 +82,9 @@ fn settings(args: &ServeArgs) -> Result<BTreeMap<String, String>, Failure> {
     Ok(map)
 }
 
-fn block_bytes(text: &str) -> Result<usize, Failure> {
-    let wrong = |why: String| Failure::usage(format!("--max-block-bytes {text}: {why}"));
+/// The size that an option says.
+fn bytes(option: &str, text: &str) -> Result<usize, Failure> {
+    let wrong = |why: String| Failure::usage(format!("{option} {text}: {why}"));
     let size = ByteSize::parse(text).map_err(wrong)?;
     usize::try_from(size.0).map_err(|_| wrong("more than this machine can address".to_string()))
 }

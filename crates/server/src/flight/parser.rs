@@ -15,6 +15,8 @@ use tonic::Status;
 const PREFIX_BYTES: usize = 5;
 /// The number of the field of a message in which its values stand.
 const BODY_FIELD: u64 = 1000;
+/// Memory for so much of the values is set aside before they are there, bytes; it grows with them.
+const BODY_BYTES_AHEAD: usize = 1 << 20;
 /// A number takes no more bytes.
 const NUMBER_BYTES_MAX: u32 = 10;
 
@@ -29,6 +31,8 @@ pub(super) struct Message {
     pub metadata: Bytes,
     /// The values, aligned.
     pub body: Buffer,
+    /// When the last of its bytes came ([`tidemill_block::clock::now_ns`]), for who reads them from a connection; 0 here.
+    pub arrival_ns: u64,
 }
 
 /// What a publisher is told of bytes that are no message.
@@ -81,6 +85,21 @@ impl Parser {
         self.at == At::Prefix(0)
     }
 
+    /// Reads as far as the length of the next message. Gives how many of its bytes have not come, once that is known: there is to
+    /// be room for them before [`Parser::take`].
+    ///
+    /// # Errors
+    /// As [`Parser::take`].
+    pub fn announced(&mut self, bytes: &mut Bytes) -> Result<Option<usize>, Status> {
+        while let At::Prefix(have) = self.at {
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            self.prefix(have, bytes)?;
+        }
+        Ok(Some(self.left))
+    }
+
     /// Takes the next message from the front of `bytes`; `None` when they are used up before it is whole.
     ///
     /// # Errors
@@ -111,8 +130,8 @@ impl Parser {
                         let length = usize::try_from(length).ok().filter(|length| *length <= self.left);
                         let length = length.ok_or_else(|| wrong("a field is longer than it"))?;
                         if body {
-                            // One that stands there twice counts as it stands last.
-                            self.body = MutableBuffer::with_capacity(length);
+                            // One that stands there twice counts as it stands last. What a length says is not believed before.
+                            self.body = MutableBuffer::with_capacity(length.min(BODY_BYTES_AHEAD));
                             self.at = At::Body(length);
                         } else {
                             encode_varint(length as u64, &mut self.fields);
@@ -218,7 +237,8 @@ impl Parser {
         self.at = At::Prefix(0);
         let fields = FlightData::decode(self.fields.split().freeze()).map_err(|e| wrong(&e.to_string()))?;
         let body = std::mem::take(&mut self.body).into();
-        Ok(Message { descriptor: fields.flight_descriptor, header: fields.data_header, metadata: fields.app_metadata, body })
+        let (descriptor, header, metadata) = (fields.flight_descriptor, fields.data_header, fields.app_metadata);
+        Ok(Message { descriptor, header, metadata, body, arrival_ns: 0 })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Publishers over Flight: a task a call, which decodes what comes, hands it to the stream and answers
-//! with acknowledgements. While the stream's queue is full it reads nothing, and HTTP/2 makes the
-//! publisher wait.
+//! with acknowledgements. While the stream's queue is full, or there is no room for another message, it reads nothing, and
+//! HTTP/2 makes the publisher wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,6 +202,7 @@ impl Put {
             let bytes = bytes.max(self.decoder.unpacked());
             self.inlet.send_ahead(Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns })?;
         }
+        self.messages.settle();
         if note.urge {
             self.inlet.urge();
         }
@@ -258,6 +259,8 @@ fn broken(status: &Status) -> ApiError {
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
             ApiError::too_large(status.message()).with_help("send smaller record batches")
         }
+        // It fell silent.
+        tonic::Code::Unavailable => ApiError::unavailable(status.message()).with_help("connect again"),
         // Bytes that are no message of the protocol; anything else is a call that broke.
         tonic::Code::Internal | tonic::Code::InvalidArgument => ApiError::bad_request(status.message()).because(Refusal::Malformed),
         _ => ApiError::bad_request(status.message()),

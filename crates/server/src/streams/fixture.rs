@@ -47,10 +47,15 @@ fn directory() -> &'static TempDir {
 
 /// Serves streams; gives the address.
 pub(crate) async fn serve() -> SocketAddr {
+    serve_within(Limits::default()).await
+}
+
+/// Serves streams within these limits.
+pub(crate) async fn serve_within(limits: Limits) -> SocketAddr {
     let hub = Hub::global();
     hub.serve(Some(directory().path().to_path_buf()));
     let jobs = Jobs::open(None, BTreeMap::new(), None).unwrap();
-    let state = Arc::new(AppState::new(hub, Arc::new(jobs), Limits::default()));
+    let state = Arc::new(AppState::new(hub, Arc::new(jobs), limits));
     let router: Router = crate::flight::service(state.clone()).merge(super::routes().with_state(state)).layer(Extension(Access::all()));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

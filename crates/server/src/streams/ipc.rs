@@ -88,6 +88,11 @@ impl StreamBody {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Bytes that have come and were not given.
+    pub fn buffered(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The next message, if it is there whole.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! `POST /v1/streams/{name}`: rows as JSON, CSV or an Arrow IPC stream.
 //!
 //! A text is taken whole or not at all. An Arrow stream is taken message by message as it comes, so that
-//! it may be endless; an error says how many of its rows were taken.
+//! it may be endless; an error says how many of its rows were taken. There is room for the bytes of either before they are kept
+//! ([`crate::room`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
 use tidemill_hub::{Refusal, Stream};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::ipc::StreamBody;
@@ -25,10 +28,19 @@ use super::{BatchDecoder, Incoming, Inlet, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::{BODY_SILENCE, NAME_BYTES_MAX};
+use crate::room::Room;
 
 /// A text up to this size is decoded where it is read; a longer one on a thread of its own, so that
 /// others are served meanwhile. About 0.2 ms.
 const DECODED_HERE_BYTES: usize = 64 << 10;
+
+/// Texts decoded at once on threads of their own; each takes memory for its rows beside its own.
+static DECODED_AT_ONCE: Semaphore = Semaphore::const_new(4);
+
+/// So much of a refused body is read before the answer, and for so long: a connection that is closed with bytes unread breaks, and
+/// the answer with it.
+const DISCARDED_BYTES_MAX: usize = 1 << 20;
+const DISCARD_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The query of [`publish`].
 #[derive(Debug, Default, Deserialize)]
@@ -81,10 +93,17 @@ pub(super) async fn publish(
     let limit = state.limits.block_bytes;
     let mut body = Incomings { body: body.into_data_stream(), watch: Watch::new(access) };
     let mut taken = Taken { rows: 0, offset: query.offset };
+    // Given back when the stream has the rows.
+    let mut room = state.pending.room();
+    room.of_stream(&name);
     let published = match kind {
-        Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, limit, &mut taken).await,
-        Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken).await,
+        Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, limit, &mut taken, &mut room).await,
+        Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken, &mut room).await,
     };
+    drop(room);
+    if published.as_ref().is_err_and(|e| matches!(e.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::PAYLOAD_TOO_LARGE)) {
+        body.discard().await;
+    }
     let told = |e: ApiError| match taken.rows {
         0 => e,
         rows => e.with_help(format!(
@@ -130,6 +149,19 @@ impl Incomings {
             expired = self.watch.expired() => Err(expired),
         }
     }
+
+    /// Reads on for a moment what nobody wants.
+    async fn discard(&mut self) {
+        let all = async {
+            let mut left = DISCARDED_BYTES_MAX;
+            while let Ok(Some(chunk)) = self.next().await {
+                let Some(rest) = left.checked_sub(chunk.len()) else { return };
+                left = rest;
+            }
+        };
+        // Whoever takes longer is not waited for.
+        let _ = timeout(DISCARD_PATIENCE, all).await;
+    }
 }
 
 async fn take_text(
@@ -139,6 +171,7 @@ async fn take_text(
     query: &PublishQuery,
     limit: usize,
     taken: &mut Taken,
+    room: &mut Room,
 ) -> Result<Inlet, ApiError> {
     let mut all = BytesMut::new();
     // What has come is held in memory until the rest is there.
@@ -147,6 +180,7 @@ async fn take_text(
             return Err(ApiError::too_large(format!("the body is longer than {limit} bytes"))
                 .with_help("send fewer records at once, or an Arrow IPC stream, which may be endless"));
         }
+        room.grow(all.len() + chunk.len()).await?;
         all.extend_from_slice(&chunk);
     }
     let arrival_ns = now_ns();
@@ -157,6 +191,7 @@ async fn take_text(
         text::decode(kind, &all, &schema)?
     } else {
         let schema = schema.clone();
+        let _turn = DECODED_AT_ONCE.acquire().await;
         let decoded = Handle::current().spawn_blocking(move || text::decode(kind, &all, &schema)).await;
         decoded.unwrap_or_else(|e| Err(ApiError::internal(format!("internal error: {e}"))))?
     };
@@ -181,12 +216,14 @@ async fn take_arrow(
     query: &PublishQuery,
     limit: usize,
     taken: &mut Taken,
+    room: &mut Room,
 ) -> Result<Inlet, ApiError> {
     let target = stream.inlet_schema().ok_or_else(|| not_read(stream))?;
     let mut messages = StreamBody::default();
     let mut open: Option<(BatchDecoder, Inlet)> = None;
     while let Some(chunk) = body.next().await? {
         let arrival_ns = now_ns();
+        room.grow(messages.buffered() + chunk.len()).await?;
         messages.push(&chunk);
         while let Some((header, block)) = messages.next(limit)? {
             let Some((decoder, inlet)) = &mut open else {
@@ -205,6 +242,10 @@ async fn take_arrow(
                 body.watch.during(inlet.send(incoming)).await?;
                 taken.count(count);
             }
+        }
+        // An endless one that pauses between two messages holds nothing.
+        if messages.buffered() == 0 {
+            room.empty();
         }
     }
     messages.finish()?;

@@ -9,9 +9,12 @@ use tidemill_connect::Waker;
 use tidemill_hub::{Hub, SubscribeRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::fixture::{ReadJob, WriteJob, batch, schema, serve};
+use super::fixture::{ReadJob, WriteJob, batch, schema, serve, serve_within};
 use super::*;
+use crate::limits::Limits;
 
 /// Sends a request of HTTP/1.1; the connection stays open.
 async fn send(address: SocketAddr, head: &str, body: &[u8]) -> TcpStream {
@@ -84,6 +87,48 @@ async fn rows_are_published_with_post() {
     assert_eq!(job.take(1).await[..1], [7]);
     let (status, answer) = ask(address, "POST /v1/streams/http-psot", "application/json", b"[]").await;
     assert_eq!((status, answer["help"].as_str().unwrap()), (404, "did you mean 'http-post'?"));
+}
+
+/// A body that did not come to its end was held for as long as it liked to send a byte now and then, whatever others held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_do_not_end_take_no_more_than_their_room() {
+    // Each takes a megabyte in the end: eight of everybody's, and three of the stream's own.
+    const HOLD: usize = 8 + 3;
+    let patience = Duration::from_millis(200);
+    let address = serve_within(Limits { block_bytes: 2 << 20, pending_bytes: 8 << 20, room_patience: patience, ..Limits::default() }).await;
+    let (mut job, mut other) = (ReadJob::new("http-room"), ReadJob::new("http-room-other"));
+    let (answered, mut answers) = mpsc::unbounded_channel();
+    let mut publishers = JoinSet::new();
+    for _ in 0..100 {
+        let answered = answered.clone();
+        publishers.spawn(async move {
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            let head = "POST /v1/streams/http-room HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\ncontent-length: 1000000";
+            socket.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+            // The answer may come before all of it is sent.
+            let _ = socket.write_all(&vec![b' '; 900_000]).await;
+            let mut answer = [0; 12];
+            let whole = socket.read_exact(&mut answer).await.is_ok();
+            let _ = answered.send(whole.then(|| String::from_utf8_lossy(&answer[9..]).into_owned()));
+        });
+    }
+    let mut refused = 0;
+    for _ in 0..100 - HOLD {
+        // None: the connection broke before the answer could be read.
+        if let Some(status) = answers.recv().await.expect("publishers that are answered or wait") {
+            assert_eq!(status, "503");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "nobody was told");
+    // Those of another stream do not wait for these.
+    let post = async |stream: &str| ask(address, &format!("POST /v1/streams/{stream}"), "application/x-ndjson", b"{\"n\":1}").await.0;
+    assert_eq!(post("http-room-other").await, 200);
+    assert_eq!(other.take(1).await, [1]);
+    // When they are gone, others have their room.
+    drop(publishers);
+    while post("http-room").await == 503 {}
+    assert_eq!(job.take(1).await, [1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,7 @@ use super::{Feed, FeedQuery, Incoming, Inlet, KEEP_ALIVE, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::NAME_BYTES_MAX;
+use crate::room::Room;
 use crate::state::Counts;
 
 /// How long a message may take to leave: a peer that takes nothing for so long is gone.
@@ -90,7 +91,9 @@ pub(super) async fn open(
         let (sink, messages) = socket.split();
         let told = inlet.as_ref().and_then(|i| i.acknowledged().ok()).unwrap_or(0);
         let (named, watch) = (publisher.is_some(), Watch::new(access));
-        let connection = Connection { sink, outlet, inlet, named, told, watch, name, stream, counts: state.counts.clone() };
+        let mut room = state.pending.room();
+        room.of_stream(&name);
+        let connection = Connection { sink, outlet, inlet, named, told, watch, name, stream, room, counts: state.counts.clone() };
         connection.run(messages).await;
     }))
 }
@@ -185,6 +188,8 @@ struct Connection {
     watch: Watch,
     name: String,
     stream: Arc<Stream>,
+    /// For the message whose rows wait for the job.
+    room: Room,
     counts: Arc<Counts>,
 }
 
@@ -295,6 +300,15 @@ impl Connection {
                 .with_help("a job must read it, and the token must give the right to write")
                 .into());
         };
+        // Counted when it is there, since the library that reads messages does not tell before how long they are. While there is no
+        // room, no other is read.
+        if !self.room.try_grow(text.len()) {
+            let more = tokio::select! {
+                more = self.room.more(text.len()) => more,
+                error = self.watch.expired() => return Err(error.into()),
+            };
+            self.room.keep(more);
+        }
         let batches = text::decode(TextKind::JsonLines, &text, &inlet.schema())?;
         let rows: usize = batches.iter().map(|b| b.num_rows()).sum();
         for batch in batches {
@@ -308,6 +322,7 @@ impl Connection {
                 rows = back;
             }
         }
+        self.room.empty();
         Ok(())
     }
 

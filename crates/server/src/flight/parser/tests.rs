@@ -113,3 +113,17 @@ fn wrong_bytes_are_errors() {
         }
     }
 }
+
+/// A few bytes that announced a block of 64 MB had memory for it set aside.
+#[test]
+fn what_a_length_says_is_not_believed() {
+    let mut message = Vec::new();
+    encode_varint((1000 << 3) | 2, &mut message);
+    encode_varint(60 << 20, &mut message);
+    let length = message.len() + (60 << 20);
+    let bytes = [&[0u8][..], &(length as u32).to_be_bytes()[..], &message[..]].concat();
+    let (mut parser, mut bytes) = (Parser::new(64 << 20), Bytes::from(bytes));
+    assert_eq!(parser.announced(&mut bytes).unwrap(), Some(length));
+    assert!(parser.take(&mut bytes).unwrap().is_none());
+    assert!(parser.body.capacity() <= BODY_BYTES_AHEAD);
+}
