@@ -31,7 +31,7 @@ pub mod stdio;
 pub use error::ConnectError;
 pub use lookup::{Answer, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable};
 pub use notices::{notice, notices};
-pub use selection::Selection;
+pub use selection::{FileSelection, Selection};
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
 pub use sockets::{Bell, Sockets, Watched};
 pub use source::{Changelog, Fetching, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};

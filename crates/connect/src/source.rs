@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_block::RowKind;
 use tidemill_format::BadRecord;
 
-use crate::{ConnectError, Selection, Sockets};
+use crate::{ConnectError, FileSelection, Selection, Sockets};
 
 /// An independently readable part of a source, with its own position: a file, a range of a file, a
 /// socket.
@@ -221,6 +221,20 @@ pub trait Source: Send + Sync {
     /// As [`Source::splits`].
     fn unordered_splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
         self.splits(parallelism)
+    }
+
+    /// Whether the metadata column of this key has one value in all rows of a split, which is known before the split is opened.
+    fn splits_by(&self, _key: &str) -> bool {
+        false
+    }
+
+    /// As [`Source::unordered_splits`], less files that by columns with [`Source::splits_by`] have no row that is wanted; and how
+    /// many files were left out.
+    ///
+    /// # Errors
+    /// As [`Source::splits`].
+    fn splits_selecting(&self, parallelism: usize, _files: &FileSelection) -> Result<(Vec<Split>, u64), ConnectError> {
+        Ok((self.unordered_splits(parallelism)?, 0))
     }
 
     /// How its bytes come. Asked once, before any is read.

@@ -26,6 +26,8 @@ pub struct NodeMetrics {
     pub bytes: AtomicU64,
     /// Records that could not be read.
     pub bad_rows: AtomicU64,
+    /// Files that were not read since by their names no row in them was wanted.
+    pub files_left_out: AtomicU64,
     /// Rows dropped as late.
     pub late_rows: AtomicU64,
     /// Rows to be taken back that were not there.
@@ -56,6 +58,7 @@ impl Default for NodeMetrics {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             bad_rows: AtomicU64::new(0),
+            files_left_out: AtomicU64::new(0),
             late_rows: AtomicU64::new(0),
             unknown_rows: AtomicU64::new(0),
             partial_matches: AtomicU64::new(0),
@@ -172,6 +175,9 @@ pub struct NodeSummary {
     pub bytes: u64,
     /// Records that could not be read.
     pub bad_rows: u64,
+    /// Files that were not read since by their names no row in them was wanted.
+    #[serde(skip_serializing_if = "is_none")]
+    pub files_left_out: u64,
     /// Rows dropped as late.
     pub late_rows: u64,
     /// Rows to be taken back that were not there, never seen or no longer kept; they changed nothing.
@@ -310,6 +316,7 @@ pub(crate) fn node_summary(name: &str, parts: &[std::sync::Arc<NodeMetrics>]) ->
         rows: sum(|m| &m.rows),
         bytes: sum(|m| &m.bytes),
         bad_rows: sum(|m| &m.bad_rows),
+        files_left_out: sum(|m| &m.files_left_out),
         late_rows: sum(|m| &m.late_rows),
         unknown_rows: sum(|m| &m.unknown_rows),
         partial_matches: sum(|m| &m.partial_matches),

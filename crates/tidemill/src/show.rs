@@ -147,6 +147,9 @@ pub fn summary(summary: &Summary, resumable: bool) {
         out += &format!("  {:<32} {:>12} rows  {:>10}{bad}\n", node.name, node.rows, bytes(node.bytes));
     }
     out += &strangers(&summary.listeners, &summary.unknown_channels);
+    for node in summary.nodes.iter().filter(|n| n.files_left_out > 0) {
+        out += &format!("  {:<32} {:>12} files not read, by their names\n", node.name, node.files_left_out);
+    }
     for node in summary.nodes.iter().filter(|n| n.late_rows > 0) {
         out += &format!("  {:<32} {:>12} rows dropped as late\n", node.name, node.late_rows);
     }

@@ -27,6 +27,11 @@ pub(super) fn columns() -> Vec<(&'static str, DataType)> {
     ]
 }
 
+/// Whether the path alone says what is in a column.
+pub(super) fn by_path(key: &str) -> bool {
+    matches!(key, "file.path" | "file.name") || key.starts_with(PARTITION)
+}
+
 /// What the columns say of one file.
 #[derive(Clone, Debug)]
 pub(super) struct FileInfo {
@@ -44,15 +49,23 @@ impl FileInfo {
     /// # Errors
     /// The current directory, which a relative path needs, is gone.
     pub fn local(path: &str, meta: &Metadata) -> Result<Self, ConnectError> {
-        let absolute = std::path::absolute(path).map_err(|e| ConnectError::io(format!("finding the absolute path of '{path}'"), &e))?;
         let modified_ms = meta.mtime().saturating_mul(1000).saturating_add(meta.mtime_nsec() / 1_000_000);
-        Ok(FileInfo { path: absolute.to_string_lossy().into_owned(), size: meta.len(), modified_ms })
+        Ok(FileInfo { path: absolute(path)?, size: meta.len(), modified_ms })
     }
 
     /// Of a member of the archive that this is.
     pub fn member(&self, name: &str, size: u64) -> Self {
         FileInfo { path: format!("{}//{name}", self.path), size, modified_ms: self.modified_ms }
     }
+}
+
+/// The path of a local file as the columns say it.
+///
+/// # Errors
+/// As [`FileInfo::local`].
+pub(super) fn absolute(path: &str) -> Result<String, ConnectError> {
+    let absolute = std::path::absolute(path).map_err(|e| ConnectError::io(format!("finding the absolute path of '{path}'"), &e))?;
+    Ok(absolute.to_string_lossy().into_owned())
 }
 
 /// The metadata columns that a request wants of one file.
@@ -96,6 +109,15 @@ impl Constants {
             values.push(cast(&value, field.data_type()).map_err(|e| ConnectError::new(format!("metadata column '{key}': {e}")))?);
         }
         Ok(Constants { schema: request.schema(), repeated: values.clone(), values })
+    }
+
+    /// The values as one row, of a request for metadata columns only.
+    ///
+    /// # Errors
+    /// A value is NULL where none may be.
+    pub fn row(&self) -> Result<RecordBatch, ConnectError> {
+        RecordBatch::try_new_with_options(self.schema.clone(), self.values.clone(), &RecordBatchOptions::new().with_row_count(Some(1)))
+            .map_err(wrong)
     }
 
     /// The batch with the metadata columns behind its own.

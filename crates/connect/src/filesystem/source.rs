@@ -32,7 +32,7 @@ use super::ranges::{self, CUT_BYTES_MIN, Cut, Look, Piece};
 use super::reader::{Lines, Position, TextReader, decoded};
 use super::sas;
 use super::xlsx;
-use crate::{Changelog, ConnectError, Fetching, Reader, ReaderContext, Selection, Source, Split};
+use crate::{Changelog, ConnectError, Fetching, FileSelection, ReadRequest, Reader, ReaderContext, Selection, Source, Split};
 
 /// Items a reader that are enough for readers to even out, so that remote ones need not be cut.
 const ITEMS_PER_READER: usize = 8;
@@ -125,6 +125,52 @@ impl FileSource {
             FileFormat::Sas(_) if item.size <= range => Ok(vec![Piece::Whole]),
             FileFormat::Sas(format) => sas::pieces(format, &item.path, &self.listing.place(&item.path)?, item.size, range),
         }
+    }
+
+    /// The splits of items, one each.
+    fn whole(&self, items: Vec<Item>) -> Vec<Split> {
+        self.tell_queue(&items, items.len(), false);
+        items.into_iter().map(|item| Split::new(item.id)).collect()
+    }
+
+    /// The splits of items for so many readers, where the order of rows does not matter.
+    fn divided(&self, items: Vec<Item>, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
+        // The changes of one key must stay in order, so files of changes are not cut.
+        if parallelism < 2 || self.monitor.is_some() || self.format.changelog() {
+            return Ok(self.whole(items));
+        }
+        // An archive is looked at once, for all of its members.
+        let mut seen: Option<(String, Residency)> = None;
+        let mut found: Vec<(Item, Residency)> = Vec::with_capacity(items.len());
+        for item in items {
+            let cached = match &seen {
+                Some((path, cached)) if *path == item.path => *cached,
+                // A pipe, which has no length, is opened by nobody but its reader: that waits for its writer.
+                _ if item.local() && (item.size > 0 || item.kind == Kind::Member) => {
+                    File::open(&item.path).and_then(|file| residency(&file)).unwrap_or_default()
+                }
+                _ => Residency::default(),
+            };
+            seen = Some((item.path.clone(), cached));
+            found.push((item, cached));
+        }
+        queue::order(&mut found, |(item, cached)| (item.size, *cached));
+        let total: u64 = found.iter().map(|(item, _)| item.size).sum();
+        let range = ranges::range_bytes(total, parallelism);
+        let mut splits = Vec::new();
+        for (item, cached) in &found {
+            let pieces = self.pieces(item, range, parallelism, found.len() >= ITEMS_PER_READER * parallelism)?;
+            if cached.bytes > 0 && (pieces.len() > 1 || matches!(item.kind, Kind::Member)) {
+                self.queue.remember(&item.path, *cached);
+            }
+            match pieces.as_slice() {
+                [] | [_] => splits.push(Split::new(item.id.clone())),
+                many => splits.extend(many.iter().map(|piece| Split::new(ranges::id(&item.id, piece)))),
+            }
+        }
+        let items: Vec<Item> = found.into_iter().map(|(item, _)| item).collect();
+        self.tell_queue(&items, splits.len(), true);
+        Ok(splits)
     }
 
     /// The ranges into which a text file is cut.
@@ -350,6 +396,22 @@ impl FileSource {
     }
 }
 
+/// Whether there may be rows in an item that `files` wants, by the columns of `request`, which is its own. Where that cannot be told,
+/// there may: whoever reads it then says what is wrong.
+fn may_have(item: &Item, files: &FileSelection, request: &ReadRequest) -> bool {
+    let path = match item.kind {
+        // Each of its members has a path of its own.
+        Kind::Archive => return true,
+        Kind::Plain | Kind::Member if !item.local() => Ok(item.id.clone()),
+        // What stands behind the path of the archive, if it is a member, is no path of this machine.
+        Kind::Plain | Kind::Member => metadata::absolute(&item.path).map(|path| path + &item.id[item.path.len()..]),
+    };
+    // Of what is asked nothing depends on the length and the time.
+    let info = path.map(|path| FileInfo { path, size: item.size, modified_ms: 0 });
+    let Ok(values) = info.and_then(|info| Constants::of(request, &info)).and_then(|constants| constants.row()) else { return true };
+    files.wanted(&values)
+}
+
 /// The content of what was packed.
 fn unpacked(input: Box<dyn Read + Send>, compression: Compression) -> Result<Box<dyn Read + Send>, ConnectError> {
     compression::reader(input, compression).map_err(|e| ConnectError::io(format!("setting up the decompression of {compression:?}"), &e))
@@ -361,9 +423,7 @@ impl Source for FileSource {
     }
 
     fn splits(&self, _parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        let items = self.items()?;
-        self.tell_queue(&items, items.len(), false);
-        Ok(items.into_iter().map(|item| Split::new(item.id)).collect())
+        Ok(self.whole(self.items()?))
     }
 
     fn changelog(&self) -> Changelog {
@@ -375,43 +435,21 @@ impl Source for FileSource {
     }
 
     fn unordered_splits(&self, parallelism: usize) -> Result<Vec<Split>, ConnectError> {
-        // The changes of one key must stay in order, so files of changes are not cut.
-        if parallelism < 2 || self.monitor.is_some() || self.format.changelog() {
-            return self.splits(parallelism);
-        }
-        let items = self.items()?;
-        // An archive is looked at once, for all of its members.
-        let mut seen: Option<(String, Residency)> = None;
-        let mut found: Vec<(Item, Residency)> = Vec::with_capacity(items.len());
-        for item in items {
-            let cached = match &seen {
-                Some((path, cached)) if *path == item.path => *cached,
-                // A pipe, which has no length, is opened by nobody but its reader: that waits for its writer.
-                _ if item.local() && (item.size > 0 || item.kind == Kind::Member) => {
-                    File::open(&item.path).and_then(|file| residency(&file)).unwrap_or_default()
-                }
-                _ => Residency::default(),
-            };
-            seen = Some((item.path.clone(), cached));
-            found.push((item, cached));
-        }
-        queue::order(&mut found, |(item, cached)| (item.size, *cached));
-        let total: u64 = found.iter().map(|(item, _)| item.size).sum();
-        let range = ranges::range_bytes(total, parallelism);
-        let mut splits = Vec::new();
-        for (item, cached) in &found {
-            let pieces = self.pieces(item, range, parallelism, found.len() >= ITEMS_PER_READER * parallelism)?;
-            if cached.bytes > 0 && (pieces.len() > 1 || matches!(item.kind, Kind::Member)) {
-                self.queue.remember(&item.path, *cached);
-            }
-            match pieces.as_slice() {
-                [] | [_] => splits.push(Split::new(item.id.clone())),
-                many => splits.extend(many.iter().map(|piece| Split::new(ranges::id(&item.id, piece)))),
-            }
-        }
-        let items: Vec<Item> = found.into_iter().map(|(item, _)| item).collect();
-        self.tell_queue(&items, splits.len(), true);
-        Ok(splits)
+        self.divided(self.items()?, parallelism)
+    }
+
+    fn splits_by(&self, key: &str) -> bool {
+        metadata::by_path(key)
+    }
+
+    fn splits_selecting(&self, parallelism: usize, files: &FileSelection) -> Result<(Vec<Split>, u64), ConnectError> {
+        let mut items = self.items()?;
+        let all = items.len();
+        let request = files.request();
+        items.retain(|item| may_have(item, files, &request));
+        let left_out = all - items.len();
+        // Those that are left are looked into where they may be cut, the others are not.
+        Ok((self.divided(items, parallelism)?, left_out as u64))
     }
 
     fn fetching(&self) -> Fetching {

@@ -1,19 +1,19 @@
 //! Conditions of a query that a table's readers check, too, so that they need not decode rows that nobody wants, nor read parts
-//! of files in which there are none. The executor checks them again: a reader may leave out as few as it likes, and where a
-//! condition fails on a value it is the executor that says so.
+//! of files in which there are none, nor open files in which by their names there are none. The executor checks them again: a reader
+//! may leave out as few as it likes, and where a condition fails on a value it is the executor that says so.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::physical_optimizer::pruning::{PruningPredicateBuilder, PruningStatistics};
 use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{Column, DFSchema, Result, ScalarValue};
 use datafusion_expr::utils::conjunction;
 use datafusion_expr::{Expr, Operator};
-use tidemill_connect::{ConnectError, Reader, ReaderContext, Selection, Source, Split};
+use tidemill_connect::{ConnectError, FileSelection, Reader, ReaderContext, Selection, Source, Split};
 use tidemill_format::parquet::{Extent, Extents};
 
 /// Whether a condition is worth checking twice: nothing but comparisons of columns of the file.
@@ -59,6 +59,52 @@ pub(super) fn selection(conditions: &[Expr], physical: &Schema, state: &dyn Sess
         answer.ok()?.as_boolean_opt().cloned()
     });
     Ok(Some(selection.with_parts(move |known| predicate.as_ref()?.prune(&Known { columns: &columns, known }).ok())))
+}
+
+/// Whether a condition speaks of nothing but `constants`, metadata columns (key and column) that have one value in all rows of a file.
+/// It is checked once a file, so it may cost what it likes.
+pub(super) fn is_of_files(condition: &Expr, constants: &[(String, FieldRef)]) -> Result<bool> {
+    let is_other = |part: &Expr| match part {
+        Expr::Column(column) => !constants.iter().any(|(_, field)| *field.name() == column.name),
+        Expr::Literal(..)
+        | Expr::BinaryExpr(_)
+        | Expr::Like(_)
+        | Expr::SimilarTo(_)
+        | Expr::Not(_)
+        | Expr::IsNull(_)
+        | Expr::IsNotNull(_)
+        | Expr::IsTrue(_)
+        | Expr::IsFalse(_)
+        | Expr::IsUnknown(_)
+        | Expr::IsNotTrue(_)
+        | Expr::IsNotFalse(_)
+        | Expr::IsNotUnknown(_)
+        | Expr::Negative(_)
+        | Expr::Between(_)
+        | Expr::Case(_)
+        | Expr::Cast(_)
+        | Expr::TryCast(_)
+        | Expr::InList(_)
+        // Those of users, which are asked outside, are volatile.
+        | Expr::ScalarFunction(_) => false,
+        _ => true,
+    };
+    Ok(!condition.column_refs().is_empty() && !condition.is_volatile() && !condition.exists(|part| Ok(is_other(part)))?)
+}
+
+/// The files for whose `constants` all conditions are true; `None` without conditions that can be checked.
+pub(super) fn file_selection(conditions: &[Expr], constants: &[(String, FieldRef)], state: &dyn Session) -> Option<FileSelection> {
+    let condition = conjunction(conditions.iter().cloned())?;
+    let names: BTreeSet<String> = condition.column_refs().into_iter().map(|column| column.name.clone()).collect();
+    let asked: Vec<(String, FieldRef)> = constants.iter().filter(|(_, field)| names.contains(field.name())).cloned().collect();
+    let columns = Schema::new(asked.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>());
+    let test = state.create_physical_expr(condition, &DFSchema::try_from(columns).ok()?).ok()?;
+    Some(FileSelection::new(asked, move |values| {
+        let answer = test.evaluate(values).and_then(|answer| answer.into_array(values.num_rows())).ok()?;
+        let answer = answer.as_boolean_opt()?;
+        // Where it is neither true nor false, the executor takes no row either.
+        Some(answer.iter().any(|wanted| wanted == Some(true)))
+    }))
 }
 
 /// What is known of parts of a file, by the names of columns.
@@ -149,6 +195,38 @@ mod tests {
         check(col("s").like(lit("%x%")), false);
         check(col("other").eq(lit("x")), false);
         check(lit(false), false);
+    }
+
+    #[test]
+    fn what_is_checked_of_files() {
+        let constants = [("partition.year", DataType::Int64), ("file.path", DataType::Utf8)]
+            .map(|(key, data_type)| (key.to_string(), Arc::new(Field::new(key.rsplit('.').next().unwrap_or(key), data_type, true))));
+        let state = SessionContext::new().state();
+        let check = |condition: Expr, expect: Option<[bool; 3]>| {
+            assert_eq!(is_of_files(&condition, &constants).unwrap(), expect.is_some(), "{condition}");
+            let Some(expect) = expect else { return };
+            let files = file_selection(std::slice::from_ref(&condition), &constants, &state).expect("a selection");
+            let rows = [(Some(2023), "/a"), (Some(2024), "/b"), (None, "/c")].map(|(year, path)| {
+                let columns = files.request().metadata.into_iter().map(|(key, _)| -> ArrayRef {
+                    if key == "file.path" { Arc::new(StringArray::from(vec![path])) } else { Arc::new(Int64Array::from(vec![year])) }
+                });
+                RecordBatch::try_new(files.request().schema(), columns.collect()).unwrap()
+            });
+            assert_eq!(rows.map(|row| files.wanted(&row)), expect, "{condition}");
+        };
+        check(col("year").eq(lit(2024i64)), Some([false, true, false]));
+        check(col("year").is_null().or(col("year").lt(lit(2024i64))), Some([true, false, true]));
+        check(col("year").not_eq(lit(2024i64)), Some([true, false, false]));
+        check(col("year").in_list(vec![lit(2023i64), lit(2024i64)], false), Some([true, true, false]));
+        check(col("path").like(lit("/_")).and(col("year").gt(lit(0i64))), Some([true, true, false]));
+        check(col("path").gt_eq(lit("/b")).or(col("year").eq(lit(2023i64))), Some([true, true, true]));
+        // Where it fails, the file is read: then the executor says why, if it comes to that.
+        check((lit(1i64) / (col("year") - lit(2023i64))).gt(lit(0i64)), Some([true, true, false]));
+        // It speaks of a column of the file, of none, or of something else each time.
+        check(col("year").eq(lit(2024i64)).or(col("n").eq(lit(1i64))), None);
+        check(lit(false), None);
+        check(col("year").gt(datafusion::functions::math::random().call(vec![])), None);
+        assert!(file_selection(&[], &constants, &state).is_none());
     }
 
     #[test]

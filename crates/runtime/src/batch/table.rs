@@ -96,6 +96,11 @@ impl ConnectorTable {
         Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics, reading })
     }
 
+    /// The metadata columns by which files can be left out: key and column.
+    fn constants(&self) -> Vec<(String, FieldRef)> {
+        self.table.metadata().into_iter().filter(|(key, _)| self.source.splits_by(key)).collect()
+    }
+
     /// What the partitions of a scan share, if there is something to find out.
     fn readers(&self, partitions: usize) -> Option<Arc<Readers>> {
         let fetching = self.source.fetching();
@@ -119,11 +124,11 @@ impl TableProvider for ConnectorTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        if !self.source.selects() || self.source.changelog() != Changelog::Append {
+        if self.source.changelog() != Changelog::Append {
             return Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()]);
         }
-        let physical = self.table.physical_schema();
-        let answer = |filter: &&Expr| match select::is_simple(filter, &physical)? {
+        let (physical, constants, selects) = (self.table.physical_schema(), self.constants(), self.source.selects());
+        let answer = |filter: &&Expr| match (selects && select::is_simple(filter, &physical)?) || select::is_of_files(filter, &constants)? {
             true => Ok(TableProviderFilterPushDown::Inexact),
             false => Ok(TableProviderFilterPushDown::Unsupported),
         };
@@ -146,7 +151,14 @@ impl TableProvider for ConnectorTable {
         let physical = self.table.physical_schema();
         let width = physical.fields().len();
         let metadata = self.table.metadata();
-        let source: Arc<dyn Source> = match select::selection(filters, &physical, state)? {
+        let constants = self.constants();
+        let (mut of_files, mut of_rows) = (Vec::new(), Vec::new());
+        for filter in filters {
+            let part = if select::is_of_files(filter, &constants)? { &mut of_files } else { &mut of_rows };
+            part.push(filter.clone());
+        }
+        let files = select::file_selection(&of_files, &constants, state);
+        let source: Arc<dyn Source> = match select::selection(&of_rows, &physical, state)? {
             Some(selection) => Arc::new(Selecting { source: self.source.clone(), selection }),
             None => self.source.clone(),
         };
@@ -156,7 +168,12 @@ impl TableProvider for ConnectorTable {
             physical,
         };
         let partitions = state.config().target_partitions();
-        let splits = self.source.unordered_splits(partitions).map_err(|e| failed(&self.table.name, e))?;
+        let splits = match &files {
+            Some(files) => self.source.splits_selecting(partitions, files),
+            None => self.source.unordered_splits(partitions).map(|splits| (splits, 0)),
+        };
+        let (splits, left_out) = splits.map_err(|e| failed(&self.table.name, e))?;
+        self.metrics.files_left_out.fetch_add(left_out, Ordering::Relaxed);
         let each = splits.len().div_ceil(partitions).max(1);
         let queue = Arc::new(Mutex::new(VecDeque::from(splits)));
         let readers = self.readers(partitions);

@@ -279,6 +279,56 @@ fn row_groups_are_left_out_by_their_least_and_greatest_values() {
     }
 }
 
+/// Of a table divided by directories a batch job opens only the files that by their names may have rows that it wants.
+#[test]
+fn files_are_left_out_by_what_their_names_say() {
+    let scratch = Scratch::new("left-out");
+    let (input, out, summary) = (scratch.at("in"), scratch.at("out"), scratch.at("summary.json"));
+    for (directory, from) in
+        [("year=2023/kind=a", 0), ("year=2023/kind=b", 10), ("year=2024/kind=a", 20), ("year=__HIVE_DEFAULT_PARTITION__/kind=a", 30)]
+    {
+        let directory = Path::new(&input).join(directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let lines: String = (from..from + 10).map(|n| format!("{n}\n")).collect();
+        std::fs::write(directory.join("t.csv"), lines).expect("a file");
+    }
+    // Conditions, rows that are wanted, rows of the files in which there may be some, and how many files there are without any.
+    for (condition, wanted, read, left_out) in [
+        ("year = 2024", 10, 10, 3),
+        ("year IN (2024, 2025)", 10, 10, 3),
+        ("year >= 2023 AND kind = 'a'", 20, 20, 2),
+        ("year BETWEEN 2000 AND 2023", 20, 20, 2),
+        ("year < 2023", 0, 0, 4),
+        ("year <> 2024", 20, 20, 2),
+        ("NOT (year = 2024 AND kind = 'a')", 20, 20, 2),
+        ("year IS NULL", 10, 10, 3),
+        ("year IS DISTINCT FROM 2024", 30, 30, 1),
+        ("kind LIKE 'b%' OR year > 2023", 20, 20, 2),
+        ("file LIKE '%/kind=b/t.csv'", 10, 10, 3),
+        ("year IS NOT NULL AND n >= 15", 15, 30, 1),
+        // A row may be wanted for what stands in the file.
+        ("year = 2024 OR n = 5", 11, 40, 0),
+        ("year + n = 2044", 1, 40, 0),
+    ] {
+        let job = scratch.write(
+            "job.sql",
+            format!(
+                "SET 'execution.runtime-mode' = 'batch';
+                 CREATE TABLE t (n BIGINT, year BIGINT METADATA FROM 'partition.year' VIRTUAL, kind STRING METADATA FROM 'partition.kind' VIRTUAL,
+                   file STRING METADATA FROM 'file.path' VIRTUAL) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{input}');
+                 CREATE TABLE s (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                 INSERT OVERWRITE s SELECT n FROM t WHERE {condition};"
+            ),
+        );
+        expect(&finish(tidemill().args(["run", &job, "--quiet", "--metrics", &summary])), 0, &[]);
+        assert_eq!(sink_lines(Path::new(&out)).len(), wanted, "{condition}");
+        let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
+        let source = &summary["nodes"][0];
+        assert_eq!((source["name"].as_str(), source["rows"].as_u64()), (Some("Source t"), Some(read)), "{condition}");
+        assert_eq!(source["files_left_out"].as_u64().unwrap_or(0), left_out, "{condition}");
+    }
+}
+
 /// Runs a query over a table read by four at once; its rows, and what was said.
 fn by_four(scratch: &Scratch, table: &str, query: &str) -> (Vec<String>, Output) {
     let out = scratch.at("out");

@@ -1,13 +1,16 @@
 //! Tables in buckets as a job uses them: write, commit, read, crash, two jobs.
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use tidemill_block::{Block, text};
 use tidemill_format::options::RawOptions;
 use tidemill_store::emulator::{Behaviour, Emulator};
 
 use super::*;
 use crate::filesystem::CONNECTOR;
-use crate::{Sink, SinkContext, Writer};
+use crate::{FileSelection, Polled, ReadRequest, ReaderContext, Sink, SinkContext, Source, Waker, Writer};
 
 fn emulator() -> Emulator {
     Emulator::start("127.0.0.1:0", Behaviour::default()).unwrap()
@@ -21,12 +24,16 @@ fn block(rows: &str) -> Block {
     text::parse(&schema(), rows)
 }
 
-#[track_caller]
-fn sink(emulator: &Emulator, path: &str, more: &[(&str, &str)]) -> Box<dyn Sink> {
+fn options(emulator: &Emulator, path: &str, more: &[(&str, &str)]) -> RawOptions {
     let endpoint = emulator.endpoint();
     let store = [("store.endpoint", endpoint.as_str()), ("store.anonymous", "true"), ("store.retries", "1")];
     let base = [("path", path), ("format", "csv")].into_iter().chain(store);
-    let mut raw = RawOptions::new("table 't'", base.chain(more.iter().copied()).map(|(k, v)| (k.to_string(), v.to_string())));
+    RawOptions::new("table 't'", base.chain(more.iter().copied()).map(|(k, v)| (k.to_string(), v.to_string())))
+}
+
+#[track_caller]
+fn sink(emulator: &Emulator, path: &str, more: &[(&str, &str)]) -> Box<dyn Sink> {
+    let mut raw = options(emulator, path, more);
     let sink = CONNECTOR.sink(&schema(), &mut raw).unwrap();
     raw.finish().unwrap();
     sink
@@ -194,4 +201,34 @@ fn a_single_file_appears_once_and_is_replaced() {
     drop(sink);
     assert_eq!(emulator.get("b", "d/x.csv").unwrap(), "c,3\n");
     assert_eq!(emulator.keys("b"), ["d/x.csv"]);
+}
+
+/// All objects of a table were read for a query that named one of its directories, and paid for.
+#[test]
+fn objects_in_which_nothing_is_wanted_are_not_asked_for() {
+    let emulator = emulator();
+    for year in [2023, 2024] {
+        emulator.put("b", &format!("t/year={year}/x.csv"), format!("a,{year}\n"));
+    }
+    for path in ["gs://b/t", "s3://b/t/**/*.csv"] {
+        let mut raw = options(&emulator, path, &[]);
+        let source: Box<dyn Source> = CONNECTOR.source(&schema(), &mut raw).unwrap();
+        let year = ("partition.year".to_string(), Arc::new(Field::new("year", DataType::Int64, true)));
+        let files = FileSelection::new(vec![year.clone()], |row| Some(row.column(0).as_primitive::<Int64Type>().value(0) == 2024));
+        let (splits, left_out) = source.splits_selecting(2, &files).unwrap();
+        assert_eq!((splits.len(), left_out), (1, 1), "{path}: {splits:?}");
+        let request = ReadRequest { metadata: vec![year], ..ReadRequest::all(schema()) };
+        let mut reader = source.open(&splits[0], ReaderContext { waker: Waker::noop(), request, shard: 0, shards: 1 }).unwrap();
+        let rows = loop {
+            match reader.poll(100).unwrap() {
+                Polled::Rows(rows) => break rows.batch,
+                Polled::Pending => std::thread::sleep(Duration::from_millis(1)),
+                Polled::End => panic!("{path}: no rows"),
+            }
+        };
+        assert_eq!(text::format(&Block::inserts(rows, 0)), "+I a 2024 2024\n");
+    }
+    let requests = emulator.requests();
+    let of = |year: &str| requests.iter().any(|request| request.contains(year));
+    assert!(of("2024") && !of("2023"), "{requests:?}");
 }

@@ -2,6 +2,7 @@
 //! other code of ours writes any.
 
 use super::*;
+use crate::FileSelection;
 
 /// A checksum as zip has it.
 fn crc32(bytes: &[u8]) -> u32 {
@@ -237,4 +238,36 @@ fn large_files_and_members_come_first() {
         })
         .sum();
     assert_eq!(rows, 1110);
+}
+
+/// Which files have rows of one year: by their directories, in archives, too, unless that shows only when they are unpacked. What
+/// cannot be told is read, and then says what is wrong.
+#[test]
+fn files_are_left_out_by_their_names() {
+    let dir = TempDir::new().unwrap();
+    for name in ["year=2023", "year=2024", "year=__HIVE_DEFAULT_PARTITION__", "year=soon"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::write(dir.path().join(name).join("x.csv"), "a,1\n").unwrap();
+    }
+    let members: [(&str, &[u8]); 2] = [("year=2023/y.csv", b"a,1\n"), ("year=2024/y.csv", b"a,1\n")];
+    fs::write(dir.path().join("z.tar"), tar(&members)).unwrap();
+    fs::write(dir.path().join("z.zip"), zip(&members)).unwrap();
+    let source = source(dir.path(), "csv", &[]);
+    assert_eq!(["partition.year", "file.path", "file.name"].map(|key| source.splits_by(key)), [true; 3]);
+    assert_eq!(["file.size", "file.modification-time", "n"].map(|key| source.splits_by(key)), [false; 3]);
+    let year = ("partition.year".to_string(), Arc::new(Field::new("year", DataType::Int64, true)));
+    let files = FileSelection::new(vec![year], |values| {
+        let year = values.column(0).as_primitive::<Int64Type>();
+        Some(year.iter().any(|year| year == Some(2024)))
+    });
+    for parallelism in [1, 4] {
+        let (splits, left_out) = source.splits_selecting(parallelism, &files).unwrap();
+        let root = dir.path().to_str().unwrap();
+        let mut left: Vec<&str> = splits.iter().map(|split| split.id.strip_prefix(root).unwrap()).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["/year=2024/x.csv", "/year=soon/x.csv", "/z.tar", "/z.zip//year=2024/y.csv"]);
+        assert_eq!(left_out, 3);
+    }
+    let anything = FileSelection::new(Vec::new(), |_| None);
+    assert_eq!(source.splits_selecting(4, &anything).unwrap().1, 0);
 }
