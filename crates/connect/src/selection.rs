@@ -11,7 +11,7 @@ use tidemill_format::parquet::Extents;
 use crate::ReadRequest;
 
 type Test = dyn Fn(&RecordBatch) -> Option<BooleanArray> + Send + Sync;
-type PartTest = dyn Fn(&Extents) -> Option<Vec<bool>> + Send + Sync;
+type PartTest = dyn Fn(&Extents<'_>) -> Option<Vec<bool>> + Send + Sync;
 type FileTest = dyn Fn(&RecordBatch) -> Option<bool> + Send + Sync;
 
 /// Says of rows, by some of their columns, which of them a query wants. Whoever gets the rows checks them again, so a reader
@@ -32,7 +32,7 @@ impl Selection {
 
     /// The same for parts of a file, by what is known of the columns before any row is read: `test` is true for each part that may
     /// have rows that are wanted.
-    pub fn with_parts(self, test: impl Fn(&Extents) -> Option<Vec<bool>> + Send + Sync + 'static) -> Self {
+    pub fn with_parts(self, test: impl Fn(&Extents<'_>) -> Option<Vec<bool>> + Send + Sync + 'static) -> Self {
         Selection { parts: Some(Arc::new(test)), ..self }
     }
 
@@ -47,7 +47,7 @@ impl Selection {
     }
 
     /// Of parts of a file, which may have rows that are wanted. `None` means all.
-    pub fn wanted_parts(&self, known: &Extents) -> Option<Vec<bool>> {
+    pub fn wanted_parts(&self, known: &Extents<'_>) -> Option<Vec<bool>> {
         self.parts.as_ref().and_then(|test| test(known))
     }
 }

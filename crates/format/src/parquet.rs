@@ -1,12 +1,13 @@
 //! Parquet files: a reader that gives batches of the declared types and can begin at any row, a
 //! writer, and the schema that a file carries. How a file is stored says `describe`.
 
+mod bloom;
 mod check;
 mod describe;
 mod extent;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
-pub use extent::{Extent, Extents};
+pub use extent::{Extent, Extents, Filters};
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
@@ -24,10 +25,12 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 
 pub use parquet::errors::ParquetError;
 pub use parquet::file::reader::{ChunkReader, Length};
 
+use self::bloom::Blooms;
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
 use crate::{FormatError, option_enum, options};
@@ -55,8 +58,17 @@ options! {
         ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
         /// The size at which a row group is closed, encoded; about what the writer holds in memory.
         flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(32 << 20);
+        /// Columns, with commas between them, that get a Bloom filter in each row group: by it a reader that looks for
+        /// single values (`=`, `IN`) passes over row groups that have none of them. For columns of many different values
+        /// in no order. While a row group is written, each filter holds up to 2 MB.
+        ours "parquet.bloom-filter-columns" => bloom_filter_columns: Option<String>;
     }
 }
+
+/// Of a hundred values that are not in a row group one seems to be there.
+const FILTER_MISTAKES: f64 = 0.01;
+/// Filters are made for no more different values a row group, lest they take much memory; more of them are mistaken more often.
+const FILTER_VALUES_MAX: usize = 1 << 20;
 
 /// About what a batch holds at most, bytes, where rows are wide.
 const BATCH_BYTES: i64 = 16 << 20;
@@ -81,7 +93,7 @@ pub struct Expected {
 impl ParquetInput for File {}
 
 /// Answers for each of some row groups whether there may be something wanted in it; `None` if that cannot be told.
-pub type Pick<'a> = &'a dyn Fn(&Extents) -> Option<Vec<bool>>;
+pub type Pick<'a> = &'a dyn Fn(&Extents<'_>) -> Option<Vec<bool>>;
 
 /// What is wanted of a row group.
 struct Wanted {
@@ -99,6 +111,15 @@ impl Wanted {
     fn selectors(&self) -> [RowSelector; 3] {
         let Range { start, end } = self.wanted;
         [RowSelector::skip(start as usize), RowSelector::select((end - start) as usize), RowSelector::skip((self.rows - end) as usize)]
+    }
+}
+
+/// Leaves of row groups those of which it is not answered, by their numbers, that nothing is wanted of them.
+fn leave(groups: &mut Vec<Wanted>, answer: impl FnOnce(&[usize]) -> Option<Vec<bool>>) {
+    let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
+    if let Some(answers) = answer(&numbers).filter(|answers| answers.len() == numbers.len()) {
+        let mut answers = answers.into_iter();
+        groups.retain(|_| answers.next().unwrap_or(true));
     }
 }
 
@@ -141,8 +162,8 @@ impl ParquetFileReader {
     }
 
     /// Opens a file for the columns `projection` of `physical`, and of the rows `part` only for those in row groups that `pick`
-    /// takes: it gets what the file says of their columns `asked`, and answers for each whether there may be something wanted
-    /// in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
+    /// takes: it gets what the file says of their columns `asked`, first by their least and greatest values, then with the Bloom
+    /// filters of those that are left, and answers for each whether there may be something wanted in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
     ///
     /// # Errors
     /// As [`ParquetFileReader::open`].
@@ -166,12 +187,12 @@ impl ParquetFileReader {
             begin += rows;
         }
         if let Some((asked, pick)) = pick {
-            let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
-            let answers = pick(&extent::extents(&metadata, &numbers, asked)).filter(|answers| answers.len() == groups.len());
-            if let Some(answers) = answers {
-                let mut answers = answers.into_iter();
-                groups.retain(|_| answers.next().unwrap_or(true));
-            }
+            leave(&mut groups, |numbers| pick(&extent::extents(&metadata, numbers, asked, None)));
+            // Filters have to be read, so they are asked about those that are left.
+            leave(&mut groups, |numbers| {
+                let blooms = Blooms { input: &input, metadata: &metadata, groups: numbers, asked };
+                blooms.any().then(|| pick(&extent::extents(&metadata, numbers, asked, Some(&blooms)))).flatten()
+            });
         }
         if groups.iter().any(Wanted::in_part) {
             // The page index lets whole pages be passed over.
@@ -391,7 +412,7 @@ impl ParquetFileWriter {
     /// A writer of rows of `schema` to `out`.
     ///
     /// # Errors
-    /// An option out of range, a column type that Parquet cannot hold.
+    /// An option out of range, a column type that Parquet cannot hold, a filter for a column that is not there or cannot have one.
     pub fn new(out: Box<dyn Write + Send>, schema: &SchemaRef, options: &ParquetOptions) -> Result<Self, FormatError> {
         if options.row_group_rows == 0 || options.row_group_bytes.0 == 0 {
             return Err(FormatError::option("options 'parquet.row-group.rows' and 'parquet.block.size' must be greater than 0"));
@@ -402,7 +423,13 @@ impl ParquetFileWriter {
             ParquetCompression::Gzip => Compression::GZIP(GzipLevel::default()),
             ParquetCompression::None => Compression::UNCOMPRESSED,
         };
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder();
+        for column in filtered(schema, options)? {
+            let values = options.row_group_rows.min(FILTER_VALUES_MAX) as u64;
+            properties =
+                properties.set_column_bloom_filter_fpp(column.clone(), FILTER_MISTAKES).set_column_bloom_filter_max_ndv(column, values);
+        }
+        let properties = properties
             .set_compression(compression)
             .set_max_row_group_row_count(Some(options.row_group_rows))
             .set_max_row_group_bytes(Some(usize::try_from(options.row_group_bytes.0).unwrap_or(usize::MAX)))
@@ -438,6 +465,24 @@ impl ParquetFileWriter {
     }
 }
 
+/// The columns that get Bloom filters.
+fn filtered(schema: &SchemaRef, options: &ParquetOptions) -> Result<Vec<ColumnPath>, FormatError> {
+    let names = options.bloom_filter_columns.iter().flat_map(|names| names.split(',')).map(str::trim);
+    let path = |name: &str| {
+        let wrong = |why: String| Err(FormatError::option(format!("option 'parquet.bloom-filter-columns': {why}")));
+        let Ok(field) = schema.field_with_name(name) else {
+            let all: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            return wrong(format!("the files have no column '{name}'; they have: {}", all.join(", ")));
+        };
+        if field.data_type().is_nested() || *field.data_type() == DataType::Boolean {
+            let why = "has no single values that could be looked for, or only two; leave it out";
+            return wrong(format!("column '{name}' of type {} {why}", type_name(field.data_type())));
+        }
+        Ok(ColumnPath::from(name))
+    };
+    names.map(path).collect()
+}
+
 fn writing(e: parquet::errors::ParquetError) -> FormatError {
     match e {
         // What the disk said is worth more than where the encoder stood.
@@ -453,8 +498,8 @@ fn writing(e: parquet::errors::ParquetError) -> FormatError {
 mod tests {
     use super::*;
     use crate::options::{OptionSet, RawOptions};
-    use arrow::array::{AsArray, Int64Array, StringArray};
-    use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
+    use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int32Array, Int64Array, StringArray};
+    use arrow::datatypes::{Field, Int64Type, TimeUnit};
 
     /// A file that is removed at the end of the test.
     struct Temp(PathBuf);
@@ -536,7 +581,7 @@ mod tests {
             Ok::<Vec<i64>, FormatError>(numbers)
         };
         let from = |least: i64| {
-            move |known: &Extents| {
+            move |known: &Extents<'_>| {
                 let n = known.columns[0].as_ref().expect("statistics of n");
                 Some(n.greatest.as_primitive::<Int64Type>().values().iter().map(|greatest| *greatest >= least).collect::<Vec<bool>>())
             }
@@ -549,13 +594,97 @@ mod tests {
             assert_eq!(read(start..end, &|_| None).unwrap(), (start as i64..end.min(35) as i64).collect::<Vec<_>>());
         }
         assert_eq!(read(5..28, &from(15)).unwrap(), (10..28).collect::<Vec<_>>());
-        let known = |known: &Extents| {
+        let known = |known: &Extents<'_>| {
             let s = known.columns[1].as_ref().expect("statistics of s");
             let (least, greatest) = (s.least.as_string::<i32>(), s.greatest.as_string::<i32>());
             assert_eq!((known.rows.values()[3], least.value(0), greatest.value(3), s.nulls.value(0)), (5, "s1", "s34", 4));
             None::<Vec<bool>>
         };
         assert_eq!(read(0..35, &known).unwrap().len(), 35);
+    }
+
+    /// Least and greatest values say nothing where values stand in no order.
+    #[test]
+    fn row_groups_are_picked_by_their_filters() {
+        let fields = [("d", DataType::Date32), ("i", DataType::Int32), ("n", DataType::Int64), ("s", DataType::Utf8)];
+        let schema = Arc::new(Schema::new(fields.map(|(name, data_type)| Field::new(name, data_type, true)).to_vec()));
+        let all: Vec<i32> = (0..1000).map(|row| row * 7919 % 1000).collect();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Date32Array::from(all.clone())),
+            Arc::new(Int32Array::from(all.clone())),
+            Arc::new(all.iter().map(|n| (*n != 500).then_some(i64::from(*n))).collect::<Int64Array>()),
+            Arc::new(StringArray::from(all.iter().map(|n| format!("s{n}")).collect::<Vec<_>>())),
+        ];
+        let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
+        let write = |name: &str, filters: &[(&str, &str)]| {
+            let temp = Temp::new(name);
+            let options = options(&[&[("parquet.row-group.rows", "100")][..], filters].concat());
+            let mut writer = ParquetFileWriter::new(Box::new(File::create(&temp.0).unwrap()), &schema, &options).unwrap();
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+            temp
+        };
+        // How many row groups are left for values of a column, of how many that were asked about.
+        let left = |temp: &Temp, column: usize, values: &dyn Array| {
+            let asked = std::cell::Cell::new(0);
+            let pick = |known: &Extents<'_>| {
+                let lack = known.filters?.lack(column, values)?;
+                asked.set(lack.len());
+                Some(lack.into_iter().map(|lacks| !lacks).collect::<Vec<bool>>())
+            };
+            let input = File::open(&temp.0).unwrap();
+            let mut reader =
+                ParquetFileReader::of_rows(&temp.0, input, (&schema, &[column]), 0..u64::MAX, Some((&schema, &pick)), 1000).unwrap();
+            let mut rows = 0;
+            while let Some(batch) = reader.next().unwrap() {
+                rows += batch.num_rows();
+            }
+            (rows / 100, asked.get())
+        };
+        let values = |value: i32| -> [ArrayRef; 4] {
+            [
+                Arc::new(Date32Array::from(vec![value])),
+                Arc::new(Int32Array::from(vec![value])),
+                Arc::new(Int64Array::from(vec![i64::from(value)])),
+                Arc::new(StringArray::from(vec![format!("s{value}")])),
+            ]
+        };
+        let temp = write("filters", &[("parquet.bloom-filter-columns", "s, i,n,d")]);
+        for column in 0..4 {
+            // Each value is in one of ten row groups; some others may seem to have it, and few of a hundred.
+            let mut seem = 0;
+            for value in 0..100 {
+                let (groups, asked) = left(&temp, column, &values(value)[column]);
+                assert!((1..=10).contains(&groups) && asked == 10, "column {column}, value {value}: {groups} of {asked}");
+                seem += groups - 1;
+            }
+            assert!(seem < 100, "column {column}: {seem} of 900 row groups seem to have a value that they have not");
+            let seem: usize = (1000..1100).map(|value| left(&temp, column, &values(value)[column]).0).sum();
+            assert!(seem < 100, "column {column}: {seem} of 1000 row groups seem to have a value that they have not");
+        }
+        // Values of another type than the column's, and NULL, are none that filters tell of.
+        assert_eq!(left(&temp, 1, &values(5)[2]), (10, 0));
+        assert_eq!(left(&temp, 2, &Int64Array::from(vec![None, Some(2000)])), (10, 0));
+        // Without filters nothing is known, and of the columns that have none.
+        assert_eq!(left(&write("no-filters", &[]), 2, &values(2000)[2]), (10, 0));
+        let one = write("one-filter", &[("parquet.bloom-filter-columns", "n")]);
+        assert_eq!(left(&one, 1, &values(2000)[1]), (10, 10));
+        assert!(left(&one, 2, &values(2000)[2]).0 < 5);
+    }
+
+    #[test]
+    fn filters_for_what_cannot_have_one() {
+        let list = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
+        let fields = [("n", DataType::Int64), ("b", DataType::Boolean), ("l", list)];
+        let schema = Arc::new(Schema::new(fields.map(|(name, data_type)| Field::new(name, data_type, true)).to_vec()));
+        let check = |columns: &str, expect: &str| {
+            let options = options(&[("parquet.bloom-filter-columns", columns)]);
+            let error = ParquetFileWriter::new(Box::new(std::io::sink()), &schema, &options).err().expect("an error").to_string();
+            assert!(error.contains("'parquet.bloom-filter-columns'") && error.contains(expect), "{error}");
+        };
+        check("n,m", "no column 'm'; they have: n, b, l");
+        check("b", "column 'b' of type BOOLEAN");
+        check("n, l", "column 'l' of type ARRAY<BIGINT>");
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn begin<R: ParquetInput>(
 ) -> Result<ParquetFileReader, ConnectError> {
     let wanted = (&request.physical, request.projection.as_slice());
     let part = start..to.unwrap_or(u64::MAX);
-    let pick = |known: &parquet::Extents| selection.and_then(|selection| selection.wanted_parts(known));
+    let pick = |known: &parquet::Extents<'_>| selection.and_then(|selection| selection.wanted_parts(known));
     let pick = selection.map(|selection| (&**selection.columns(), &pick as parquet::Pick<'_>));
     Ok(ParquetFileReader::of_rows(Path::new(path), columns, wanted, part, pick, BATCH_ROWS)?)
 }

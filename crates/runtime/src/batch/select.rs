@@ -110,7 +110,7 @@ pub(super) fn file_selection(conditions: &[Expr], constants: &[(String, FieldRef
 /// What is known of parts of a file, by the names of columns.
 struct Known<'a> {
     columns: &'a Schema,
-    known: &'a Extents,
+    known: &'a Extents<'a>,
 }
 
 impl Known<'_> {
@@ -141,8 +141,12 @@ impl PruningStatistics for Known<'_> {
         Some(Arc::new(self.known.rows.clone()))
     }
 
-    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
-        None
+    fn contained(&self, column: &Column, values: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        let at = self.columns.index_of(&column.name).ok()?;
+        let values = ScalarValue::iter_to_array(values.iter().cloned()).ok()?;
+        let lack = self.known.filters?.lack(at, values.as_ref())?;
+        // What does not lack all of them may have one, and others beside it.
+        Some(lack.into_iter().map(|lacks| lacks.then_some(false)).collect())
     }
 }
 
@@ -246,7 +250,7 @@ mod tests {
             greatest: Arc::new(Int64Array::from(vec![Some(1), Some(2), None, None])),
             nulls: UInt64Array::from(vec![Some(0), Some(1), None, Some(9)]),
         };
-        let known = Extents { rows: UInt64Array::from(vec![9; 4]), columns: vec![Some(n), None] };
+        let known = Extents { rows: UInt64Array::from(vec![9; 4]), columns: vec![Some(n), None], filters: None };
         assert_eq!(selection.wanted_parts(&known), Some(vec![false, true, true, false]));
         // Rows of which it cannot tell.
         assert_eq!(selection.wanted(&RecordBatch::new_empty(Arc::new(Schema::empty()))), None);

@@ -279,6 +279,60 @@ fn row_groups_are_left_out_by_their_least_and_greatest_values() {
     }
 }
 
+/// Where values stand in no order, row groups are left out by Bloom filters, if they were written.
+#[test]
+fn row_groups_are_left_out_by_their_filters() {
+    let scratch = Scratch::new("filters");
+    let lines = (0..1000).map(|n| format!("{n},{},s{}\n", n * 7919 % 1000, n * 7919 % 1000)).collect::<String>();
+    let (input, out, summary) = (scratch.write("t.csv", lines), scratch.at("out"), scratch.at("summary.json"));
+    let columns = "(n BIGINT, m BIGINT, s STRING)";
+    let run = |statements: &str| {
+        let job = scratch.write("job.sql", format!("SET 'execution.runtime-mode' = 'batch';\n{statements}"));
+        finish(tidemill().args(["run", &job, "--quiet", "--metrics", &summary]))
+    };
+    let write = |name: &str, filters: &str| {
+        let path = scratch.at(name);
+        let sink = format!(
+            "CREATE TABLE t {columns} WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{input}');
+             CREATE TABLE f {columns} WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{path}', 'sink.single-file' = 'true',
+               'parquet.row-group.rows' = '100'{filters});
+             INSERT INTO f SELECT * FROM t ORDER BY n;"
+        );
+        (path, run(&sink))
+    };
+    let (plain, done) = write("plain.parquet", "");
+    expect(&done, 0, &[]);
+    let (filtered, done) = write("filtered.parquet", ", 'parquet.bloom-filter-columns' = 'm, s'");
+    expect(&done, 0, &[]);
+    let (_, done) = write("wrong.parquet", ", 'parquet.bloom-filter-columns' = 'm, k'");
+    expect(&done, 2, &["table 'f': option 'parquet.bloom-filter-columns': the files have no column 'k'; they have: n, m, s"]);
+    // Conditions, rows that are wanted, and the most row groups that are read for them: filters may take some for others.
+    for (condition, wanted, groups) in [
+        ("m = 123", 1, 3),
+        ("s = 's123'", 1, 3),
+        ("m IN (1, 2)", 2, 5),
+        ("m = 123 AND s = 's124'", 0, 2),
+        ("m = 123 OR s = 's123'", 1, 10),
+        ("m = 5000", 0, 0),
+        ("s = 's12345' AND n >= 0", 0, 3),
+        ("m <> 123", 999, 10),
+        ("s IN ('s1', 's2') OR s IS NULL", 2, 10),
+    ] {
+        for (path, groups) in [(&plain, 10), (&filtered, groups)] {
+            let done = run(&format!(
+                "CREATE TABLE f {columns} WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{path}');
+                 CREATE TABLE r (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                 INSERT OVERWRITE r SELECT n FROM f WHERE {condition};"
+            ));
+            expect(&done, 0, &[]);
+            assert_eq!(sink_lines(Path::new(&out)).len(), wanted, "{condition} of {path}");
+            let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
+            let read = summary["rows_in"].as_u64().expect("rows");
+            assert!(read <= groups * 100, "{condition} of {path}: {read} rows were read");
+        }
+    }
+}
+
 /// Of a table divided by directories a batch job opens only the files that by their names may have rows that it wants.
 #[test]
 fn files_are_left_out_by_what_their_names_say() {

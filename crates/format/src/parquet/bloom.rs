@@ -1,0 +1,93 @@
+//! Bloom filters of a Parquet file: by them row groups that certainly have none of the values wanted need not be read, though their
+//! least and greatest values leave it open. A filter is read when it is asked for; one that cannot be read tells nothing.
+
+use std::fmt;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::basic::Type;
+use parquet::bloom_filter::Sbbf;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::ChunkReader;
+
+use super::extent::{Filters, leaf};
+
+/// The largest filter that is read, bytes: that of some seven million different values by which one in a hundred others seems to be
+/// there. To read a larger one costs as much as to read the columns of a row group.
+const FILTER_BYTES_MAX: usize = 8 << 20;
+
+/// The filters of some row groups.
+pub(super) struct Blooms<'a, R> {
+    pub input: &'a R,
+    pub metadata: &'a ArrowReaderMetadata,
+    /// The numbers of the row groups.
+    pub groups: &'a [usize],
+    /// The columns that are asked for.
+    pub asked: &'a Schema,
+}
+
+impl<R: ChunkReader> Blooms<'_, R> {
+    /// Whether there are any filters.
+    pub fn any(&self) -> bool {
+        let all = self.metadata.metadata().row_groups();
+        let mut leaves = self.asked.fields().iter().filter_map(|field| leaf(self.metadata, field));
+        leaves.any(|leaf| self.groups.iter().any(|group| all[*group].column(leaf).bloom_filter_offset().is_some()))
+    }
+
+    /// The filter of a column in a row group, if there is one that can be read.
+    fn read(&self, column: &ColumnChunkMetaData) -> Option<Sbbf> {
+        let offset = u64::try_from(column.bloom_filter_offset()?).ok()?;
+        let filter = match column.bloom_filter_length() {
+            Some(length) => {
+                // The footer may lie.
+                let length = usize::try_from(length).ok().filter(|length| *length <= FILTER_BYTES_MAX)?;
+                offset.checked_add(length as u64).filter(|end| *end <= self.input.len())?;
+                Sbbf::from_bytes(&self.input.get_bytes(offset, length).ok()?).ok()?
+            }
+            // Older programs do not say how long it is; its head does.
+            None => Sbbf::read_from_column_chunk(column, self.input).ok()??,
+        };
+        // The library takes its blocks for granted.
+        (filter.num_blocks() > 0).then_some(filter)
+    }
+}
+
+impl<R: ChunkReader> Filters for Blooms<'_, R> {
+    fn lack(&self, column: usize, values: &dyn Array) -> Option<Vec<bool>> {
+        let field = self.asked.fields().get(column).filter(|field| field.data_type() == values.data_type())?;
+        let leaf = leaf(self.metadata, field)?;
+        let values = plain(values, self.metadata.parquet_schema().column(leaf).physical_type())?;
+        let all = self.metadata.metadata().row_groups();
+        let lacks = |group: &usize| {
+            let filter = self.read(all[*group].column(leaf));
+            filter.is_some_and(|filter| !values.iter().any(|value| filter.check(value)))
+        };
+        Some(self.groups.iter().map(lacks).collect())
+    }
+}
+
+impl<R> fmt::Debug for Blooms<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bloom filters of the row groups {:?}", self.groups)
+    }
+}
+
+/// The bytes that a file holds of values and that its filters are made of; `None` where there is more than one way to hold them, and for
+/// NULL, which no filter has.
+fn plain(values: &dyn Array, physical: Type) -> Option<Vec<Vec<u8>>> {
+    if values.null_count() > 0 {
+        return None;
+    }
+    let int = |n: i32| n.to_le_bytes().to_vec();
+    Some(match (values.data_type(), physical) {
+        (DataType::Int8, Type::INT32) => values.as_primitive::<Int8Type>().values().iter().map(|n| int((*n).into())).collect(),
+        (DataType::Int16, Type::INT32) => values.as_primitive::<Int16Type>().values().iter().map(|n| int((*n).into())).collect(),
+        (DataType::Int32, Type::INT32) => values.as_primitive::<Int32Type>().values().iter().map(|n| int(*n)).collect(),
+        (DataType::Date32, Type::INT32) => values.as_primitive::<Date32Type>().values().iter().map(|n| int(*n)).collect(),
+        (DataType::Int64, Type::INT64) => values.as_primitive::<Int64Type>().values().iter().map(|n| n.to_le_bytes().to_vec()).collect(),
+        (DataType::Utf8, Type::BYTE_ARRAY) => values.as_string::<i32>().iter().flatten().map(|text| text.as_bytes().to_vec()).collect(),
+        (DataType::Binary, Type::BYTE_ARRAY) => values.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect(),
+        _ => return None,
+    })
+}
