@@ -5,6 +5,9 @@ mod bloom;
 mod check;
 mod describe;
 mod extent;
+mod pages;
+#[cfg(test)]
+mod tests;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 pub use extent::{Extent, Extents, Filters};
@@ -92,25 +95,47 @@ pub struct Expected {
 
 impl ParquetInput for File {}
 
-/// Answers for each of some row groups whether there may be something wanted in it; `None` if that cannot be told.
+/// Answers for each of some row groups, or of some runs of rows in one, whether there may be something wanted in it; `None` if that cannot
+/// be told.
 pub type Pick<'a> = &'a dyn Fn(&Extents<'_>) -> Option<Vec<bool>>;
 
 /// What is wanted of a row group.
 struct Wanted {
     number: usize,
     rows: u64,
-    /// Rows, counted from the group's first.
-    wanted: Range<u64>,
+    /// Rows, counted from the group's first: runs in their order, between which there are others.
+    wanted: Vec<Range<u64>>,
 }
 
 impl Wanted {
     fn in_part(&self) -> bool {
-        self.wanted != (0..self.rows)
+        !matches!(self.wanted.as_slice(), [all] if *all == (0..self.rows))
     }
 
-    fn selectors(&self) -> [RowSelector; 3] {
-        let Range { start, end } = self.wanted;
-        [RowSelector::skip(start as usize), RowSelector::select((end - start) as usize), RowSelector::skip((self.rows - end) as usize)]
+    fn selectors(&self) -> Vec<RowSelector> {
+        let (mut selectors, mut at) = (Vec::with_capacity(2 * self.wanted.len() + 1), 0);
+        for Range { start, end } in &self.wanted {
+            selectors.extend([RowSelector::skip((start - at) as usize), RowSelector::select((end - start) as usize)]);
+            at = *end;
+        }
+        selectors.push(RowSelector::skip((self.rows - at) as usize));
+        selectors
+    }
+
+    /// Of runs of rows, which follow each other, only those are wanted any more for which it is true.
+    fn keep(&mut self, runs: &[Range<u64>], wanted: &[bool]) {
+        let mut kept: Vec<Range<u64>> = Vec::with_capacity(runs.len());
+        for (run, _) in runs.iter().zip(wanted).filter(|(_, wanted)| **wanted) {
+            for part in &self.wanted {
+                let (start, end) = (run.start.max(part.start), run.end.min(part.end));
+                match kept.last_mut() {
+                    _ if start >= end => {}
+                    Some(last) if last.end == start => last.end = end,
+                    _ => kept.push(start..end),
+                }
+            }
+        }
+        self.wanted = kept;
     }
 }
 
@@ -163,7 +188,8 @@ impl ParquetFileReader {
 
     /// Opens a file for the columns `projection` of `physical`, and of the rows `part` only for those in row groups that `pick`
     /// takes: it gets what the file says of their columns `asked`, first by their least and greatest values, then with the Bloom
-    /// filters of those that are left, and answers for each whether there may be something wanted in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
+    /// filters of those that are left, then for each of those runs of its rows by the page index, and answers for each whether there may
+    /// be something wanted in it, or `None` if it cannot tell. [`ParquetFileReader::rows_read`] counts only what was read.
     ///
     /// # Errors
     /// As [`ParquetFileReader::open`].
@@ -182,7 +208,7 @@ impl ParquetFileReader {
             let rows = group.num_rows().max(0) as u64;
             let wanted = part.start.max(begin) - begin..part.end.min(begin + rows).saturating_sub(begin);
             if wanted.start < wanted.end {
-                groups.push(Wanted { number, rows, wanted });
+                groups.push(Wanted { number, rows, wanted: vec![wanted] });
             }
             begin += rows;
         }
@@ -194,9 +220,31 @@ impl ParquetFileReader {
                 blooms.any().then(|| pick(&extent::extents(&metadata, numbers, asked, Some(&blooms)))).flatten()
             });
         }
+        let index = || load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional));
+        let mut indexed = None;
+        if let Some((asked, pick)) = pick {
+            let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
+            // Of an index that cannot be read nothing is known.
+            if pages::may_tell(&metadata, &numbers, asked, input.len())
+                && let Ok(more) = index()
+            {
+                for group in &mut groups {
+                    if let Some((runs, known)) = pages::runs(&more, group.number, asked)
+                        && let Some(answers) = pick(&known).filter(|answers| answers.len() == runs.len())
+                    {
+                        group.keep(&runs, &answers);
+                    }
+                }
+                groups.retain(|group| !group.wanted.is_empty());
+                indexed = Some(more);
+            }
+        }
         if groups.iter().any(Wanted::in_part) {
             // The page index lets whole pages be passed over.
-            metadata = load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional))?;
+            metadata = match indexed {
+                Some(indexed) => indexed,
+                None => index()?,
+            };
         }
         let before = if pick.is_none() { part.start } else { 0 };
         let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), &groups, batch_rows)?;
@@ -491,225 +539,5 @@ fn writing(e: parquet::errors::ParquetError) -> FormatError {
             Err(other) => FormatError::data(format!("writing parquet: {other}")),
         },
         other => FormatError::data(format!("writing parquet: {other}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::{OptionSet, RawOptions};
-    use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int32Array, Int64Array, StringArray};
-    use arrow::datatypes::{Field, Int64Type, TimeUnit};
-
-    /// A file that is removed at the end of the test.
-    struct Temp(PathBuf);
-
-    impl Temp {
-        fn new(name: &str) -> Self {
-            Temp(std::env::temp_dir().join(format!("tidemill-format-{}-{name}.parquet", std::process::id())))
-        }
-    }
-
-    impl Drop for Temp {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
-
-    fn options(pairs: &[(&str, &str)]) -> ParquetOptions {
-        ParquetOptions::take(&mut RawOptions::new("table 't'", pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())))).unwrap()
-    }
-
-    /// `rows` rows (n, s) in row groups of 10.
-    fn file(name: &str, rows: i64, compression: &str) -> Temp {
-        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false), Field::new("s", DataType::Utf8, true)]));
-        let temp = Temp::new(name);
-        let out = Box::new(File::create(&temp.0).unwrap());
-        let mut writer =
-            ParquetFileWriter::new(out, &schema, &options(&[("parquet.row-group.rows", "10"), ("parquet.compression", compression)]))
-                .unwrap();
-        for from in (0..rows).step_by(7) {
-            let numbers: Vec<i64> = (from..rows.min(from + 7)).collect();
-            let texts: Vec<Option<String>> = numbers.iter().map(|n| (n % 3 > 0).then(|| format!("s{n}"))).collect();
-            let columns = vec![Arc::new(Int64Array::from(numbers)) as _, Arc::new(StringArray::from(texts)) as _];
-            writer.write(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
-        }
-        writer.finish().unwrap();
-        temp
-    }
-
-    fn read(temp: &Temp, schema: &SchemaRef, projection: &[usize], start: u64, batch: usize) -> Vec<String> {
-        let mut reader = ParquetFileReader::open(&temp.0, schema, projection, start, batch).unwrap();
-        let mut rows = Vec::new();
-        while let Some(batch) = reader.next().unwrap() {
-            assert!(batch.num_rows() > 0);
-            let text = tidemill_block::text::format(&tidemill_block::Block::inserts(batch, 0));
-            rows.extend(text.lines().map(|l| l[2..].trim().to_string()));
-            assert_eq!(reader.rows_read(), start + rows.len() as u64);
-        }
-        rows
-    }
-
-    #[test]
-    fn rows_come_back_from_any_start() {
-        // The columns are declared in another order and another type than the file's.
-        let declared = Arc::new(Schema::new(vec![Field::new("s", DataType::Utf8, true), Field::new("n", DataType::Int32, true)]));
-        for compression in ["snappy", "zstd", "gzip", "none"] {
-            let temp = file(&format!("start-{compression}"), 35, compression);
-            let all: Vec<String> = (0..35).map(|n| if n % 3 > 0 { format!("s{n} {n}") } else { format!("NULL {n}") }).collect();
-            for start in [0, 1, 9, 10, 11, 29, 30, 34, 35, 99] {
-                for batch in [1, 4, 1000] {
-                    assert_eq!(read(&temp, &declared, &[0, 1], start, batch), all[(start as usize).min(35)..], "start {start}");
-                }
-            }
-            assert_eq!(read(&temp, &declared, &[1, 0, 1], 33, 9), ["33 NULL 33", "34 s34 34"]);
-            assert_eq!(read(&temp, &declared, &[], 5, 100).len(), 30);
-        }
-    }
-
-    #[test]
-    fn row_groups_are_picked_by_what_the_file_says_of_them() {
-        let temp = file("pick", 35, "snappy");
-        let schema = schema_of(&temp.0).unwrap();
-        let read = |part: Range<u64>, pick: Pick<'_>| {
-            let input = File::open(&temp.0).unwrap();
-            let mut reader = ParquetFileReader::of_rows(&temp.0, input, (&schema, &[0]), part, Some((&schema, pick)), 100)?;
-            let mut numbers = Vec::new();
-            while let Some(batch) = reader.next()? {
-                numbers.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
-            }
-            Ok::<Vec<i64>, FormatError>(numbers)
-        };
-        let from = |least: i64| {
-            move |known: &Extents<'_>| {
-                let n = known.columns[0].as_ref().expect("statistics of n");
-                Some(n.greatest.as_primitive::<Int64Type>().values().iter().map(|greatest| *greatest >= least).collect::<Vec<bool>>())
-            }
-        };
-        assert_eq!(read(0..u64::MAX, &from(25)).unwrap(), (20..35).collect::<Vec<_>>());
-        assert_eq!(read(10..30, &from(25)).unwrap(), (20..30).collect::<Vec<_>>());
-        assert_eq!(read(0..35, &from(99)).unwrap(), Vec::<i64>::new());
-        assert_eq!(read(0..20, &|_| None).unwrap(), (0..20).collect::<Vec<_>>());
-        for (start, end) in [(5, 20), (0, 1), (13, 17), (9, 31), (34, 35), (20, 20), (35, 40)] {
-            assert_eq!(read(start..end, &|_| None).unwrap(), (start as i64..end.min(35) as i64).collect::<Vec<_>>());
-        }
-        assert_eq!(read(5..28, &from(15)).unwrap(), (10..28).collect::<Vec<_>>());
-        let known = |known: &Extents<'_>| {
-            let s = known.columns[1].as_ref().expect("statistics of s");
-            let (least, greatest) = (s.least.as_string::<i32>(), s.greatest.as_string::<i32>());
-            assert_eq!((known.rows.values()[3], least.value(0), greatest.value(3), s.nulls.value(0)), (5, "s1", "s34", 4));
-            None::<Vec<bool>>
-        };
-        assert_eq!(read(0..35, &known).unwrap().len(), 35);
-    }
-
-    /// Least and greatest values say nothing where values stand in no order.
-    #[test]
-    fn row_groups_are_picked_by_their_filters() {
-        let fields = [("d", DataType::Date32), ("i", DataType::Int32), ("n", DataType::Int64), ("s", DataType::Utf8)];
-        let schema = Arc::new(Schema::new(fields.map(|(name, data_type)| Field::new(name, data_type, true)).to_vec()));
-        let all: Vec<i32> = (0..1000).map(|row| row * 7919 % 1000).collect();
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(Date32Array::from(all.clone())),
-            Arc::new(Int32Array::from(all.clone())),
-            Arc::new(all.iter().map(|n| (*n != 500).then_some(i64::from(*n))).collect::<Int64Array>()),
-            Arc::new(StringArray::from(all.iter().map(|n| format!("s{n}")).collect::<Vec<_>>())),
-        ];
-        let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
-        let write = |name: &str, filters: &[(&str, &str)]| {
-            let temp = Temp::new(name);
-            let options = options(&[&[("parquet.row-group.rows", "100")][..], filters].concat());
-            let mut writer = ParquetFileWriter::new(Box::new(File::create(&temp.0).unwrap()), &schema, &options).unwrap();
-            writer.write(&batch).unwrap();
-            writer.finish().unwrap();
-            temp
-        };
-        // How many row groups are left for values of a column, of how many that were asked about.
-        let left = |temp: &Temp, column: usize, values: &dyn Array| {
-            let asked = std::cell::Cell::new(0);
-            let pick = |known: &Extents<'_>| {
-                let lack = known.filters?.lack(column, values)?;
-                asked.set(lack.len());
-                Some(lack.into_iter().map(|lacks| !lacks).collect::<Vec<bool>>())
-            };
-            let input = File::open(&temp.0).unwrap();
-            let mut reader =
-                ParquetFileReader::of_rows(&temp.0, input, (&schema, &[column]), 0..u64::MAX, Some((&schema, &pick)), 1000).unwrap();
-            let mut rows = 0;
-            while let Some(batch) = reader.next().unwrap() {
-                rows += batch.num_rows();
-            }
-            (rows / 100, asked.get())
-        };
-        let values = |value: i32| -> [ArrayRef; 4] {
-            [
-                Arc::new(Date32Array::from(vec![value])),
-                Arc::new(Int32Array::from(vec![value])),
-                Arc::new(Int64Array::from(vec![i64::from(value)])),
-                Arc::new(StringArray::from(vec![format!("s{value}")])),
-            ]
-        };
-        let temp = write("filters", &[("parquet.bloom-filter-columns", "s, i,n,d")]);
-        for column in 0..4 {
-            // Each value is in one of ten row groups; some others may seem to have it, and few of a hundred.
-            let mut seem = 0;
-            for value in 0..100 {
-                let (groups, asked) = left(&temp, column, &values(value)[column]);
-                assert!((1..=10).contains(&groups) && asked == 10, "column {column}, value {value}: {groups} of {asked}");
-                seem += groups - 1;
-            }
-            assert!(seem < 100, "column {column}: {seem} of 900 row groups seem to have a value that they have not");
-            let seem: usize = (1000..1100).map(|value| left(&temp, column, &values(value)[column]).0).sum();
-            assert!(seem < 100, "column {column}: {seem} of 1000 row groups seem to have a value that they have not");
-        }
-        // Values of another type than the column's, and NULL, are none that filters tell of.
-        assert_eq!(left(&temp, 1, &values(5)[2]), (10, 0));
-        assert_eq!(left(&temp, 2, &Int64Array::from(vec![None, Some(2000)])), (10, 0));
-        // Without filters nothing is known, and of the columns that have none.
-        assert_eq!(left(&write("no-filters", &[]), 2, &values(2000)[2]), (10, 0));
-        let one = write("one-filter", &[("parquet.bloom-filter-columns", "n")]);
-        assert_eq!(left(&one, 1, &values(2000)[1]), (10, 10));
-        assert!(left(&one, 2, &values(2000)[2]).0 < 5);
-    }
-
-    #[test]
-    fn filters_for_what_cannot_have_one() {
-        let list = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
-        let fields = [("n", DataType::Int64), ("b", DataType::Boolean), ("l", list)];
-        let schema = Arc::new(Schema::new(fields.map(|(name, data_type)| Field::new(name, data_type, true)).to_vec()));
-        let check = |columns: &str, expect: &str| {
-            let options = options(&[("parquet.bloom-filter-columns", columns)]);
-            let error = ParquetFileWriter::new(Box::new(std::io::sink()), &schema, &options).err().expect("an error").to_string();
-            assert!(error.contains("'parquet.bloom-filter-columns'") && error.contains(expect), "{error}");
-        };
-        check("n,m", "no column 'm'; they have: n, b, l");
-        check("b", "column 'b' of type BOOLEAN");
-        check("n, l", "column 'l' of type ARRAY<BIGINT>");
-    }
-
-    #[test]
-    fn the_schema_and_what_is_missing() {
-        let temp = file("schema", 3, "snappy");
-        let held = schema_of(&temp.0).unwrap();
-        assert_eq!(
-            held.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect::<Vec<_>>(),
-            [("n", DataType::Int64), ("s", DataType::Utf8)]
-        );
-        let error = |name: &str, data_type: DataType| {
-            let declared = Arc::new(Schema::new(vec![Field::new(name, data_type, true)]));
-            ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).err().expect("an error").to_string()
-        };
-        assert!(error("m", DataType::Int64).ends_with("has no column 'm'; it has: n, s"));
-        let row = DataType::Struct(vec![Field::new("x", DataType::Int32, true)].into());
-        assert!(error("n", row).ends_with("is BIGINT in the file and cannot be read as ROW<x INT>"));
-        let declared = Arc::new(Schema::new(vec![Field::new("s", DataType::Timestamp(TimeUnit::Millisecond, None), true)]));
-        let mut reader = ParquetFileReader::open(&temp.0, &declared, &[0], 0, 10).unwrap();
-        assert!(reader.next().unwrap_err().to_string().contains("column 's' as TIMESTAMP(3)"));
-        assert!(
-            schema_of(Path::new("/nowhere/x.parquet"))
-                .unwrap_err()
-                .to_string()
-                .starts_with("cannot open parquet file '/nowhere/x.parquet'")
-        );
     }
 }

@@ -333,6 +333,46 @@ fn row_groups_are_left_out_by_their_filters() {
     }
 }
 
+/// Of a row group that has something wanted, only the pages that may have it: rows of others do not come out of the reader.
+#[test]
+fn pages_are_left_out_by_their_least_and_greatest_values() {
+    let scratch = Scratch::new("pages");
+    let lines = (0..100_000).map(|n| format!("{n},{}\n", n % 7)).collect::<String>();
+    let (input, parquet) = (scratch.write("t.csv", format!("n,m\n{lines}")), scratch.at("t.parquet"));
+    let copy = format!("COPY (SELECT * FROM '{input}' ORDER BY n) TO '{parquet}' (FORMAT parquet)");
+    expect(&finish(tidemill().args(["sql", &copy])), 0, &["100000 rows written"]);
+    // Conditions, the sum of what they want, and the most rows that are read for them: a page has some 20,000.
+    for (condition, sum, most) in [
+        ("n = 50000", 50_000, 25_000),
+        ("n IN (5, 99999)", 100_004, 50_000),
+        ("n BETWEEN 40000 AND 40009 AND m < 9", 400_045, 50_000),
+        ("n > 99990 OR n < 3", 899_958, 50_000),
+        ("m = 8", 0, 0),
+        ("m = 3 AND n < 7", 3, 25_000),
+    ] {
+        let summary = scratch.at("summary.json");
+        for parallelism in ["1", "3"] {
+            let out = scratch.at("out");
+            let job = scratch.write(
+                "job.sql",
+                format!(
+                    "SET 'execution.runtime-mode' = 'batch';
+                     CREATE TABLE t (n BIGINT, m BIGINT) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{parquet}');
+                     CREATE TABLE s (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{out}');
+                     INSERT OVERWRITE s SELECT n FROM t WHERE {condition};"
+                ),
+            );
+            let run = ["run", &job, "--quiet", "--metrics", &summary, "--parallelism", parallelism];
+            expect(&finish(tidemill().args(run)), 0, &[]);
+            let all = sink_lines(Path::new(&out));
+            assert_eq!(all.iter().map(|n| n.parse::<u64>().expect("a number")).sum::<u64>(), sum, "{condition}");
+            let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(&summary).expect("the summary")).expect("JSON");
+            let read = summary["rows_in"].as_u64().expect("rows");
+            assert!(read <= most, "{condition}: {read} rows were read");
+        }
+    }
+}
+
 /// Of a table divided by directories a batch job opens only the files that by their names may have rows that it wants.
 #[test]
 fn files_are_left_out_by_what_their_names_say() {
