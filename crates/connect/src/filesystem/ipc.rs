@@ -259,7 +259,7 @@ pub fn schema_of(path: &str, options: &BTreeMap<String, String>) -> Result<Schem
     let compression = raw.take::<Compression>("compression")?;
     let (name, place) = first_file(path, raw, "Arrow")?;
     if matches!(place, Place::Local) && !fs::metadata(&name).is_ok_and(|meta| meta.is_file()) {
-        let why = "it can be read only once, so its columns must be declared by CREATE TABLE";
+        let why = "it can be read only once, so its columns must be declared by CREATE TABLE, or it be written into a file first";
         return Err(ConnectError::new(format!("'{name}' is no regular file: {why}")));
     }
     let compression = compression.unwrap_or_else(|| Compression::from_path(path::plain_name(&name)));

@@ -4,7 +4,7 @@
 //! large ones, [`queue`] puts them in order. [`feed`] (in [`buffers`]) and [`reader`] read text, [`directory`] and [`members`] archives,
 //! [`parquet`] and [`orc`] (bytes: [`columns`]), [`avro`], [`ipc`] (Arrow), [`sas`] and [`xlsx`] what their names say,
 //! [`batches`] on which thread; [`cache`] and [`page`]
-//! deal with the page cache; [`sample`] tells what columns a file has. [`sink`] commits part files, [`bucket`] those in
+//! deal with the page cache; [`sample`] tells what columns a file has, [`pipe`] keeps what was taken of a pipe for it. [`sink`] commits part files, [`bucket`] those in
 //! buckets, [`writer`] writes them, [`partition`] divides them among directories. What does not live here: how
 //! object stores are spoken to.
 
@@ -26,6 +26,7 @@ mod page;
 mod parquet;
 pub mod partition;
 mod path;
+mod pipe;
 mod queue;
 mod ranges;
 mod reader;
@@ -59,6 +60,7 @@ use self::bucket::Bucket;
 use self::cache::PageCache;
 use self::members::Archive;
 use self::path::Location;
+use self::pipe::Purpose;
 #[doc(hidden)]
 pub use self::ranges::ranges_of;
 use self::sas::SasFormat;
@@ -161,6 +163,19 @@ impl FileFormat {
         }
     }
 
+    /// The name of a format whose files are not compressed as a whole, and are more than passing bytes.
+    fn compressed_inside(&self) -> Option<&'static str> {
+        match self {
+            // What is read may be compressed as a whole; what is written is not (`file_sink`).
+            FileFormat::Text(_) | FileFormat::Arrow(_) => None,
+            FileFormat::Parquet(_) => Some("Parquet"),
+            FileFormat::Avro(_) => Some("Avro"),
+            FileFormat::Orc(_) => Some("ORC"),
+            FileFormat::Xlsx(_) => Some("XLSX"),
+            FileFormat::Sas(sas) => Some(sas.name()),
+        }
+    }
+
     /// Whether rows may be updates and deletions.
     fn changelog(&self) -> bool {
         matches!(self, FileFormat::Text(text) if text.changelog())
@@ -173,16 +188,7 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
     if !is_remote(&options.path) {
         options.path = path::local_path(&options.path).map_err(|e| e.at(raw.owner()))?;
     }
-    let inside = match &format {
-        // What is read may be compressed as a whole; what is written is not (`file_sink`).
-        FileFormat::Text(_) | FileFormat::Arrow(_) => None,
-        FileFormat::Parquet(_) => Some("Parquet"),
-        FileFormat::Avro(_) => Some("Avro"),
-        FileFormat::Orc(_) => Some("ORC"),
-        FileFormat::Xlsx(_) => Some("XLSX"),
-        FileFormat::Sas(sas) => Some(sas.name()),
-    };
-    if let Some(name) = inside
+    if let Some(name) = format.compressed_inside()
         && options.compression.is_some_and(|c| c != Compression::None)
     {
         let why = format!("{}: {name} files are not compressed as a whole; leave 'compression' out", raw.owner());
@@ -195,6 +201,19 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
 pub const PASSES_BAD: &str = "#passes-bad";
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
+    Ok(Box::new(file_source(schema, raw)?))
+}
+
+/// A source for those who look at files before they declare a table of them. What it takes of a pipe is kept, and comes first
+/// when a table reads the pipe.
+///
+/// # Errors
+/// As those of any source of the connector.
+pub fn source_of_look(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
+    Ok(Box::new(FileSource { purpose: Purpose::Look, ..file_source(schema, raw)? }))
+}
+
+fn file_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<FileSource, ConnectError> {
     let (options, format) = take(raw)?;
     if options.monitor_interval.is_some_and(|i| i.is_zero()) {
         return Err(ConnectError::new(format!("{}: 'source.monitor-interval' must be longer than nothing; write '1 s'", raw.owner())));
@@ -210,12 +229,12 @@ fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Sourc
     let store = StoreOptions::take(raw).map_err(ConnectError::from)?;
     store.check().map_err(|e| ConnectError::new(format!("{}: {e}", raw.owner())))?;
     let location = Location::parse(&options.path, options.archive.map(Archive::container)).map_err(|e| e.at(raw.owner()))?;
-    Ok(Box::new(FileSource {
+    Ok(FileSource {
         compression: options.compression,
         monitor: options.monitor_interval,
         passes_bad: !raw.take_prefixed(PASSES_BAD).is_empty(),
         ..FileSource::new(location, pattern, format, store, options.page_cache)
-    }))
+    })
 }
 
 /// Files as a lookup table: read whole and kept, whatever 'lookup.cache' says.

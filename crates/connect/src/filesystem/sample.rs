@@ -3,7 +3,8 @@
 //! reads the first lines, as any table of it does.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 
 use arrow::datatypes::SchemaRef;
@@ -16,7 +17,24 @@ use super::columns::{LocalColumns, RemoteColumns};
 use super::directory::Place;
 use super::listing::{Kind, Listing};
 use super::path::Location;
+use super::pipe::{self, Purpose};
 use crate::ConnectError;
+
+/// What files begin with that are no text, and what to do about them where they come through a pipe.
+const NO_TEXT: [(&[u8], &str); 10] = [
+    (b"PAR1\x15", "is a Parquet file, which is read from its end; write it into a file first"),
+    (b"Obj\x01", "is an Avro file; write it into a file first"),
+    (b"ARROW1", "is an Arrow file; declare its columns by CREATE TABLE, or write it into a file first"),
+    (b"PK\x03\x04", "is a zip: 'source.archive' = 'zip' reads the text in it; a workbook must be written into a file first"),
+    (b"\x1f\x8b", "is compressed: compression = 'gzip' says so"),
+    (b"\x28\xb5\x2f\xfd", "is compressed: compression = 'zstd' says so"),
+    (b"\xfd7zXZ", "is compressed: compression = 'xz' says so"),
+    (b"\x04\x22\x4d\x18", "is compressed: compression = 'lz4' says so"),
+    (b"\xff\xfe", "is text in UTF-16: encoding = 'UTF-16' says so"),
+    (b"\xfe\xff", "is text in UTF-16: encoding = 'UTF-16' says so"),
+];
+/// No such beginning is longer, bytes.
+const BEGINNING_BYTES: u64 = 8;
 
 /// Those of a table's options that matter before it is declared: `store.…`, and the `others`.
 pub(super) fn options_of(path: &str, options: &BTreeMap<String, String>, others: impl Fn(&str) -> bool) -> RawOptions {
@@ -28,7 +46,7 @@ pub(super) fn options_of(path: &str, options: &BTreeMap<String, String>, others:
 /// [`options_of`] gave, those of the format taken; `format` is its name in messages.
 ///
 /// # Errors
-/// There is no such file; an option is wrong.
+/// There is no such file; it is a pipe, unless of Arrow; an option is wrong.
 pub(super) fn first_file(path: &str, mut raw: RawOptions, format: &str) -> Result<(String, Place), ConnectError> {
     let store = StoreOptions::take(&mut raw)?;
     raw.finish()?;
@@ -38,6 +56,10 @@ pub(super) fn first_file(path: &str, mut raw: RawOptions, format: &str) -> Resul
         return Err(ConnectError::new(format!("there is no {format} file in '{path}'; those in archives cannot be read, unpack them")));
     };
     let place = listing.place(&item.path)?;
+    // Of Arrow's streams it is said what can be done with them.
+    if matches!(place, Place::Local) && format != "Arrow" && !fs::metadata(&item.path).is_ok_and(|meta| meta.is_file()) {
+        return Err(pipe::not_a_file(&item.path, format));
+    }
     Ok((item.path, place))
 }
 
@@ -55,4 +77,27 @@ pub fn parquet_schema(path: &str, options: &BTreeMap<String, String>) -> Result<
         }
         Place::Remote(store, object) => parquet::schema_in(file, &RemoteColumns::new(store.ranges(&object)))?,
     })
+}
+
+/// Looks whether what comes through the pipe at `path` may be text. What else lies there is not looked at.
+///
+/// # Errors
+/// It is something else, and what to do about that; the pipe cannot be read.
+pub fn check_pipe(path: &str) -> Result<(), ConnectError> {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let Ok(meta) = fs::metadata(path) else { return Ok(()) };
+    if meta.is_file() || meta.is_dir() {
+        return Ok(());
+    }
+    let mut begin = Vec::new();
+    let read = pipe::open(path, &meta, Purpose::Look)?.take(BEGINNING_BYTES).read_to_end(&mut begin);
+    read.map_err(|e| ConnectError::io(format!("reading '{path}'"), &e))?;
+    if begin.is_empty() {
+        let why = "nothing comes through the pipe, which can be read once; what is needed again must be written into a file first";
+        return Err(ConnectError::new(format!("'{path}': {why}")));
+    }
+    match NO_TEXT.iter().find(|(known, _)| begin.starts_with(known)) {
+        Some((_, what)) => Err(ConnectError::new(format!("what comes through '{path}' {what}"))),
+        None => Ok(()),
+    }
 }

@@ -27,6 +27,7 @@ use super::metadata::{self, Constants, FileInfo};
 use super::orc;
 use super::parquet;
 use super::path::{self, Location};
+use super::pipe::{self, Purpose};
 use super::queue::{self, Queue};
 use super::ranges::{self, CUT_BYTES_MIN, Cut, Look, Piece};
 use super::reader::{Lines, Position, TextReader, decoded};
@@ -68,6 +69,8 @@ pub(super) struct FileSource {
     pub page_cache: PageCache,
     /// Whether bad records are passed over, and do not end the job.
     pub passes_bad: bool,
+    /// What it is read for: of a pipe that is only looked at nothing may be lost.
+    pub purpose: Purpose,
     pub listing: Listing,
     pub queue: Queue,
 }
@@ -76,8 +79,17 @@ impl FileSource {
     /// A source of what the options mean.
     pub fn new(location: Location, pattern: Option<Regex>, format: FileFormat, store: StoreOptions, page_cache: PageCache) -> Self {
         let listing = Listing::new(location.clone(), pattern, store);
-        let (compression, monitor, passes_bad, queue) = (None, None, false, Queue::default());
-        FileSource { location, format, compression, monitor, page_cache, passes_bad, listing, queue }
+        FileSource {
+            location,
+            format,
+            compression: None,
+            monitor: None,
+            page_cache,
+            passes_bad: false,
+            purpose: Purpose::Rows,
+            listing,
+            queue: Queue::default(),
+        }
     }
 
     fn items(&self) -> Result<Vec<Item>, ConnectError> {
@@ -241,10 +253,10 @@ impl FileSource {
                 let info = FileInfo::local(path, &meta)?;
                 if !meta.is_file() {
                     // Opening a pipe waits for its writer, so the thread does it, and passes over what was read.
-                    let name = path.to_string();
+                    let (name, purpose) = (path.to_string(), self.purpose);
                     let open: Opening = Box::new(move || {
-                        let file = File::open(&name).map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?;
-                        Ok(decoded(unpacked(Box::new(file), compression)?, encoding, None))
+                        let input = pipe::open(&name, &meta, purpose)?;
+                        Ok(decoded(unpacked(input, compression)?, encoding, None))
                     });
                     let plan = Plan { at: 0, whole: false, ..plan(open) };
                     (info, Feed::thread(Work::Text(plan), context.waker))
@@ -306,6 +318,11 @@ impl FileSource {
             Place::Remote(_, object) => self.listing.info(path, object),
             Place::Local => {
                 let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
+                if let Some(name) = self.format.compressed_inside()
+                    && !meta.is_file()
+                {
+                    return Err(pipe::not_a_file(path, name));
+                }
                 FileInfo::local(path, &meta)?
             }
         };
@@ -380,11 +397,13 @@ impl FileSource {
             Place::Local => {
                 let meta = fs::metadata(path).map_err(|e| ConnectError::io(format!("looking at '{path}'"), &e))?;
                 info = FileInfo::local(path, &meta)?;
-                let (name, regular, length) = (path.to_string(), meta.is_file(), meta.len());
+                let (name, purpose) = (path.to_string(), self.purpose);
                 Box::new(move || {
+                    if !meta.is_file() {
+                        return pipe::open(&name, &meta, purpose);
+                    }
                     let file = File::open(&name).map_err(|e| ConnectError::io(format!("opening '{name}'"), &e))?;
-                    let input: Box<dyn Read + Send> =
-                        if regular { Box::new(Tracked::new(file, length, 0, None, care)) } else { Box::new(file) };
+                    let input: Box<dyn Read + Send> = Box::new(Tracked::new(file, meta.len(), 0, None, care));
                     Ok(input)
                 })
             }

@@ -13,6 +13,7 @@ use tidemill_format::compression::Compression;
 
 use super::manifest::Source;
 use super::plan::archive_of;
+use crate::files::look;
 use crate::show::{bytes, count};
 
 /// How often bars are drawn anew.
@@ -127,7 +128,8 @@ fn expansion(source: &Source) -> f64 {
     match Compression::from_path(path) {
         Compression::None if archive_of(path).is_some() => EXPANSION,
         Compression::None => 1.0,
-        Compression::Gzip => {
+        // Opening a pipe would wait for another writer.
+        Compression::Gzip if look::length(path).is_some() => {
             let mut length = [0; 4];
             let read = File::open(path).and_then(|file| file.read_exact_at(&mut length, source.bytes.saturating_sub(4)));
             let (packed, text) = (source.bytes as f64, f64::from(u32::from_le_bytes(length)));

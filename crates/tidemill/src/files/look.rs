@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use tidemill_connect::{Polled, ReadRequest, ReaderContext, Source, Waker, filesystem, registry};
+use tidemill_connect::{Polled, ReadRequest, ReaderContext, Source, Waker, filesystem};
 use tidemill_format::compression::{self, Compression};
 use tidemill_format::encoding::TextEncoding;
 use tidemill_format::fixed::FixedOptions;
@@ -80,8 +80,7 @@ fn source(path: &str, given: &BTreeMap<String, String>) -> Result<Box<dyn Source
     let encoding = given.get("csv.encoding").or(given.get("fixed.encoding"));
     options.extend(encoding.map(|encoding| ("csv.encoding", encoding.as_str())));
     let options = options.into_iter().map(|(key, value)| (key.to_string(), value.to_string()));
-    let connector = registry::find("filesystem").map_err(|e| e.to_string())?;
-    connector.source(&line_schema(), &mut RawOptions::new(format!("'{path}'"), options)).map_err(|e| e.to_string())
+    filesystem::source_of_look(&line_schema(), &mut RawOptions::new(format!("'{path}'"), options)).map_err(|e| e.to_string())
 }
 
 fn line_schema() -> SchemaRef {
@@ -246,6 +245,10 @@ fn sample(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool
         reader.take(SAMPLE_BYTES).read_to_end(&mut sample).map_err(failed)?;
         let complete = (sample.len() as u64) < SAMPLE_BYTES;
         return Ok((sample, complete));
+    }
+    let said = ["compression", "source.archive", "csv.encoding", "fixed.encoding"].iter().any(|option| given.contains_key(*option));
+    if !said && Compression::from_path(path) == Compression::None && !is_archive(path) {
+        filesystem::sample::check_pipe(path).map_err(|e| e.to_string())?;
     }
     lines(path, given)
 }

@@ -206,6 +206,82 @@ fn an_archive_comes_through_a_pipe() {
     assert_eq!(String::from_utf8_lossy(&done.stdout), "n\n17\n");
 }
 
+/// Runs a shell script in which `"$@"` is the command line with these arguments.
+fn shell(script: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("sh");
+    command.env("NO_COLOR", "1").args(["-c", script, "sh", env!("CARGO_BIN_EXE_tidemill")]).args(arguments);
+    finish(&mut command)
+}
+
+/// Of a pipe the first megabyte was taken to find the columns, and the query saw what came behind it: of a short one nothing.
+#[test]
+fn a_query_reads_a_pipe_from_its_first_row() {
+    let scratch = Scratch::new("pipe");
+    let lines = |to: usize| format!("n\n{}", (1..=to).map(|n| format!("{n}\n")).collect::<String>());
+    std::fs::write(scratch.path().join("x.tar"), tar(&[("a.md", "none"), ("b.csv", &lines(300_000))])).expect("a tar");
+    let (archive, fifo) = (scratch.at("x.tar"), scratch.at("fifo.csv.gz"));
+    let json = r#"seq 1 300000 | sed 's/.*/{"n":&}/' | "$@""#;
+    let few = (3, 6);
+    let many = (300_000, 45_000_150_000u64);
+    for (script, from, (count, sum)) in [
+        ("(echo n; seq 1 3) | \"$@\"", "'/dev/stdin'", few),
+        ("(echo n; seq 1 300000) | \"$@\"", "'/dev/stdin'", many),
+        // The columns are found while the writer still has more to say, and says nothing.
+        ("(echo n; seq 1 200000; sleep 0.3; seq 200001 300000) | \"$@\"", "'/dev/fd/0'", many),
+        (json, "'/dev/stdin'", many),
+        ("(echo n; seq 1 3) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", few),
+        ("(echo n; seq 1 300000) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", many),
+        (format!("cat '{archive}' | \"$@\"").as_str(), "read_csv('/dev/stdin//*.csv', 'source.archive' = 'tar')", many),
+        (format!("mkfifo '{fifo}'; (echo n; seq 1 300000) | gzip > '{fifo}' & \"$@\"").as_str(), format!("'{fifo}'").as_str(), many),
+    ] {
+        let query = format!("SELECT COUNT(*) AS c, SUM(n) AS s FROM {from}");
+        let done = shell(script, &["sql", &query, "--output", "csv"]);
+        expect(&done, 0, &[]);
+        assert_eq!(String::from_utf8_lossy(&done.stdout), format!("c,s\n{count},{sum}\n"), "{script}");
+    }
+    let described = shell("(echo n; seq 1 3) | \"$@\"", &["describe", "/dev/stdin"]);
+    expect(&described, 0, &[]);
+    assert!(String::from_utf8_lossy(&described.stdout).contains("3 rows"), "{described:?}");
+}
+
+#[test]
+fn a_pipe_is_copied() {
+    let scratch = Scratch::new("pipe-copy");
+    for (number, lines, sum) in [(0, 3u64, 6u64), (1, 300_000, 45_000_150_000)] {
+        let out = scratch.at(&format!("out-{number}.parquet"));
+        expect(&shell(&format!("(echo n; seq 1 {lines}) | \"$@\""), &["copy", "/dev/stdin", &out]), 0, &["on both sides"]);
+        let query = format!("SELECT COUNT(*) AS c, SUM(n) AS s FROM '{out}'");
+        let done = finish(tidemill().args(["sql", &query, "--output", "csv"]));
+        assert_eq!(String::from_utf8_lossy(&done.stdout), format!("c,s\n{lines},{sum}\n"));
+    }
+}
+
+#[test]
+fn what_a_pipe_cannot_give_is_said() {
+    let scratch = Scratch::new("pipe-refused");
+    let parquet = scratch.at("t.parquet");
+    let copy = format!("COPY (SELECT 1 AS n) TO '{parquet}'");
+    expect(&finish(tidemill().args(["sql", &copy])), 0, &[]);
+    let cat = format!("cat '{parquet}' | \"$@\"");
+    let declared = "CREATE TABLE t (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '/dev/stdin'); \
+                    SELECT * FROM t;";
+    for (script, query, code, parts) in [
+        (cat.as_str(), "SELECT * FROM '/dev/stdin'", 2, ["is a Parquet file", "into a file first"]),
+        (cat.as_str(), "SELECT * FROM read_parquet('/dev/stdin')", 2, ["'/dev/stdin' is no regular file", "into a file first"]),
+        (cat.as_str(), declared, 1, ["'/dev/stdin' is no regular file", "into a file first"]),
+        ("seq 1 3 | gzip | \"$@\"", "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "compression = 'gzip'"]),
+        ("true | \"$@\"", "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "nothing comes through the pipe"]),
+        (
+            "seq 1 3 | \"$@\"",
+            "SELECT COUNT(*) FROM '/dev/stdin' UNION ALL SELECT COUNT(*) FROM '/dev/stdin'",
+            1,
+            ["'/dev/stdin' is a pipe", "is read a second time"],
+        ),
+    ] {
+        expect(&shell(script, &["sql", query]), code, &parts);
+    }
+}
+
 /// Of a SAS7BDAT file a batch job reads only the rows that it wants.
 #[test]
 fn rows_of_sas_files_are_chosen_while_they_are_read() {
