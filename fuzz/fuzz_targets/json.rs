@@ -1,4 +1,4 @@
-//! JSON lines, cut anywhere: what comes out does not depend on where.
+//! JSON lines and documents, cut anywhere: what comes out does not depend on where.
 //!
 //! The first byte says how the rest is cut, the second chooses options.
 
@@ -64,7 +64,11 @@ fn run(format: &TextFormat, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<Str
 
 fuzz_target!(|data: &[u8]| {
     let [piece, choice, bytes @ ..] = data else { return };
-    let options = [("json.fail-on-missing-field", if choice & 1 > 0 { "true" } else { "false" })];
+    let options = [
+        ("json.fail-on-missing-field", if choice & 1 > 0 { "true" } else { "false" }),
+        // Seeds that chose nothing but the first option are lines.
+        ("json.form", ["lines", "document", "auto", "document"][usize::from((choice >> 1) & 3)]),
+    ];
     let mut raw = RawOptions::new("table 't'", options.map(|(name, value)| (name.to_string(), value.to_string())));
     let format = TextFormat::take("json", &mut raw).expect("options that there are");
     let whole = run(&format, bytes, bytes.len().max(1));

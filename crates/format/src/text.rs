@@ -6,7 +6,7 @@ use arrow::datatypes::SchemaRef;
 use crate::csv::{self, CsvCounter, CsvDecoder, CsvEncoder, CsvOptions, Header};
 use crate::encoding::{Reencoded, TextEncoding, Transcoded};
 use crate::fixed::{self, FixedDecoder, FixedEncoder, FixedOptions};
-use crate::json::{ChangeEncoder, ChangeFormat, JsonDecoder, JsonEncoder, JsonOptions};
+use crate::json::{ChangeEncoder, ChangeFormat, JsonDecoder, JsonEncoder, JsonForm, JsonOptions};
 use crate::options::{OptionSet, RawOptions, one_of};
 use crate::{Decoder, Encoder, FormatError};
 
@@ -15,7 +15,7 @@ use crate::{Decoder, Encoder, FormatError};
 pub enum TextFormat {
     /// Comma-separated values.
     Csv(CsvOptions),
-    /// JSON, one object a line.
+    /// JSON, one object a line, or documents of objects.
     Json(JsonOptions),
     /// Columns at fixed places in each line.
     Fixed(FixedOptions),
@@ -73,7 +73,10 @@ impl TextFormat {
                 let decoder = FixedDecoder::new(options, physical, projection)?;
                 Box::new(if at_start { decoder } else { decoder.without_header() })
             }
-            TextFormat::Json(options) => Box::new(JsonDecoder::new(options, physical, projection)?),
+            TextFormat::Json(options) => {
+                let decoder = JsonDecoder::new(options, physical, projection)?;
+                Box::new(if at_start { decoder } else { decoder.in_the_middle() })
+            }
             TextFormat::Changes(changes) => Box::new(JsonDecoder::of_changes(changes, physical, projection)?),
         })
     }
@@ -127,6 +130,11 @@ impl TextFormat {
 
     /// Whether a record may span lines, so that a file must not be cut at an arbitrary line end.
     pub fn multiline(&self) -> bool {
-        matches!(self, TextFormat::Csv(options) if !options.disable_quote_character)
+        self.document() || matches!(self, TextFormat::Csv(options) if !options.disable_quote_character)
+    }
+
+    /// Whether the text is one document, or may be, whose records have nothing to do with lines.
+    pub fn document(&self) -> bool {
+        matches!(self, TextFormat::Json(options) if options.form != JsonForm::Lines)
     }
 }

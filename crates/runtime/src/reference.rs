@@ -75,7 +75,7 @@ pub fn page() -> String {
         "`JOIN t FOR SYSTEM_TIME AS OF o.pt`, see lookups.md; of use with the connectors `filesystem` and `http`.",
         &LookupOptions::specs(),
     );
-    section(&mut out, "Format `json`", "One JSON object a line.", &JsonOptions::specs());
+    section(&mut out, "Format `json`", "One JSON object a line; documents are read, too (`json.form`).", &JsonOptions::specs());
     section(
         &mut out,
         "Format `fixed`",

@@ -229,10 +229,9 @@ impl MembersReader {
         let records = if begun.at > 0 { self.position.inside.records } else { 0 };
         let base = Position { offset: begun.at, records };
         let decoder = self.format.decoder_at(&self.request.physical, &self.request.projection, begun.at == 0)?;
-        let header = self.format.header();
         let constants = Constants::of(&self.request, &self.info.member(&begun.name, begun.size))?;
         let shown = format!("{}//{}", self.path, begun.name);
-        Ok(TextReader::new(shown, feed, decoder, base, Lines::Before(u64::from(header)), constants))
+        Ok(TextReader::new(shown, feed, decoder, base, Lines::of(&self.format), constants))
     }
 }
 

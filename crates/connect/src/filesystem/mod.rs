@@ -4,7 +4,8 @@
 //! large ones, [`queue`] puts them in order. [`feed`] (in [`buffers`]) and [`reader`] read text, [`directory`] and [`members`] archives,
 //! [`parquet`] and [`orc`] (bytes: [`columns`]), [`avro`], [`ipc`] (Arrow), [`sas`] and [`xlsx`] what their names say,
 //! [`batches`] on which thread; [`cache`] and [`page`]
-//! deal with the page cache; [`sample`] tells what columns a file has, [`pipe`] keeps what was taken of a pipe for it. [`sink`] commits part files, [`bucket`] those in
+//! deal with the page cache; [`sample`] tells what columns a file has, [`pipe`] keeps what was taken of a pipe for it.
+//! [`sink`] commits part files, [`bucket`] those in
 //! buckets, [`writer`] writes them, [`partition`] divides them among directories. What does not live here: how
 //! object stores are spoken to.
 

@@ -46,8 +46,9 @@ pub(super) enum Cut {
 impl Cut {
     /// How files of this format may be cut.
     pub(super) fn of(format: &TextFormat) -> Self {
-        // Where a character begins, and which byte is a line end, is known from the beginning of the file only.
-        if !format.encoding().0.is_utf8() {
+        // Where a character begins, and which byte is a line end, is known from the beginning of the file only; and so is how
+        // deep in a document something stands.
+        if !format.encoding().0.is_utf8() || format.document() {
             return Cut::Never;
         }
         match format {

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemill_format::encoding::{DecodingReader, TextEncoding};
+use tidemill_format::text::TextFormat;
 use tidemill_format::{BadRecord, Decoded, Decoder};
 
 use super::feed::{Fed, Feed};
@@ -67,6 +68,15 @@ pub(super) enum Lines {
     /// The split begins at this byte of this plain file; the lines before it are counted when the
     /// first message needs it.
     Uncounted(u64),
+    /// Records are no lines.
+    Never,
+}
+
+impl Lines {
+    /// Of a text that is read from its beginning.
+    pub fn of(format: &TextFormat) -> Self {
+        if format.document() { Lines::Never } else { Lines::Before(u64::from(format.header())) }
+    }
 }
 
 /// Reads one text split.
@@ -197,7 +207,7 @@ impl TextReader {
         Ok(Rows { batch: self.constants.append(batch)?, kinds, arrival_ns: self.arrival_ns, bytes, bad, places })
     }
 
-    /// `path:line (byte n)`. A record with line ends in quotes counts as one line.
+    /// `path:line (byte n)`, of a document `path, record n (byte n)`. A record with line ends in quotes counts as one line.
     #[cold]
     fn place(&mut self, bad: &BadRecord) -> String {
         let byte = self.base.offset + bad.offset;
@@ -207,8 +217,12 @@ impl TextReader {
                 Err(_) => return format!("{} (byte {byte})", self.path),
             }
         }
-        let Lines::Before(before) = self.lines else { unreachable!("counted above") };
-        format!("{}:{} (byte {byte})", self.path, before + self.base.records + bad.record + 1)
+        let record = self.base.records + bad.record + 1;
+        match self.lines {
+            Lines::Before(before) => format!("{}:{} (byte {byte})", self.path, before + record),
+            Lines::Never => format!("{}, record {record} (byte {byte})", self.path),
+            Lines::Uncounted(_) => unreachable!("counted above"),
+        }
     }
 }
 

@@ -288,8 +288,7 @@ impl FileSource {
         };
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
         let constants = Constants::of(request, &info)?;
-        let header = text.header();
-        let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::Before(u64::from(header)) };
+        let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::of(text) };
         let reader = TextReader::new(path.to_string(), feed, decoder, base, lines, constants);
         // Only quotes may reach beyond a line end.
         let another = end.filter(|end| *end < info.size && ends_line && matches!(Cut::of(text), Cut::Quoted(..)));
@@ -366,8 +365,7 @@ impl FileSource {
         };
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
         let constants = Constants::of(request, &directory.info.member(name, member.size))?;
-        let header = text.header();
-        Ok(Box::new(TextReader::new(shown, feed, decoder, base, Lines::Before(u64::from(header)), constants)))
+        Ok(Box::new(TextReader::new(shown, feed, decoder, base, Lines::of(text), constants)))
     }
 
     /// Opens an archive that is read from front to back.

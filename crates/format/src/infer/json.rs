@@ -1,4 +1,4 @@
-//! The columns of a JSON lines sample.
+//! The columns of a JSON sample, of lines or of a document.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,29 +9,52 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use super::Candidates;
 use crate::FormatError;
+use crate::json::JsonForm;
+use crate::json::split::{self, Splitter, Step};
+
+/// How objects stand in the file that `sample` is the beginning of: lines or a document.
+pub fn json_form(sample: &[u8]) -> JsonForm {
+    split::form(sample, true).unwrap_or(JsonForm::Lines)
+}
 
 /// The columns of the file that `sample` is the beginning of: all fields of its records in order of
 /// first appearance. Objects become ROW, arrays ARRAY; what is of several kinds becomes STRING.
-/// `complete` says that it is the whole file, so that its last line is not cut. Lines that are not
+/// `complete` says that it is the whole file, so that its last record is not cut. Records that are not
 /// JSON objects are passed over as long as there are others.
 ///
 /// # Errors
-/// No line holds a JSON object.
-pub fn infer_json(sample: &[u8], complete: bool) -> Result<SchemaRef, FormatError> {
+/// There is no JSON object.
+pub fn infer_json(sample: &[u8], complete: bool, form: JsonForm) -> Result<SchemaRef, FormatError> {
     let sample = sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample);
-    let whole = if complete { sample.len() } else { memchr::memrchr(b'\n', sample).map_or(0, |n| n + 1) };
+    let document = match form {
+        JsonForm::Auto => json_form(sample) == JsonForm::Document,
+        JsonForm::Document => true,
+        JsonForm::Lines => false,
+    };
     let mut all = Shape::Null;
     let mut wrong = None;
-    for (i, line) in sample[..whole].split(|b| *b == b'\n').enumerate().filter(|(_, l)| !l.trim_ascii().is_empty()) {
-        match serde_json::from_slice::<Shape>(line) {
-            Ok(shape @ Shape::Object(_)) => all = all.merge(shape),
-            Ok(_) => wrong = wrong.or(Some(format!("line {} is not an object", i + 1))),
-            Err(e) => wrong = wrong.or(Some(format!("line {}: {e}", i + 1))),
+    let mut see = |record: &[u8], what: &str, number: usize| match serde_json::from_slice::<Shape>(record) {
+        Ok(shape @ Shape::Object(_)) => all = std::mem::replace(&mut all, Shape::Null).merge(shape),
+        Ok(_) => wrong = wrong.take().or(Some(format!("{what} {number} is not an object"))),
+        Err(e) => wrong = wrong.take().or(Some(format!("{what} {number}: {e}"))),
+    };
+    if document {
+        let (mut splitter, mut at, mut number) = (Splitter::default(), 0, 1);
+        while let Step::Record { start, end } = splitter.next(&sample[at..], complete) {
+            see(&sample[at + start..at + end], "record", number);
+            at += end;
+            number += 1;
+        }
+    } else {
+        let whole = if complete { sample.len() } else { memchr::memrchr(b'\n', sample).map_or(0, |n| n + 1) };
+        for (i, line) in sample[..whole].split(|b| *b == b'\n').enumerate().filter(|(_, l)| !l.trim_ascii().is_empty()) {
+            see(line, "line", i + 1);
         }
     }
     match all.data_type() {
         DataType::Struct(fields) => Ok(Arc::new(Schema::new(fields))),
         _ => Err(FormatError::data(match wrong {
+            Some(wrong) if document => format!("cannot tell the columns: a JSON document needs objects, but {wrong}"),
             Some(wrong) => format!("cannot tell the columns: JSON needs one object a line, but {wrong}"),
             None if sample.trim_ascii().is_empty() => {
                 "cannot tell the columns of an empty file; declare them with CREATE TABLE".to_string()
@@ -185,7 +208,7 @@ mod tests {
 
     #[track_caller]
     fn check(sample: &str, expect: &str) {
-        let schema = infer_json(sample.as_bytes(), true).unwrap();
+        let schema = infer_json(sample.as_bytes(), true, JsonForm::Auto).unwrap();
         assert_eq!(type_name(&DataType::Struct(schema.fields().clone())), format!("ROW<{expect}>"), "{sample}");
     }
 
@@ -214,11 +237,22 @@ mod tests {
     #[test]
     fn lines_that_are_no_objects() {
         check("garbage\n{\"a\":1}\n[1]\n", "a BIGINT");
-        let schema = infer_json(b"{\"a\":1}\n{\"a\":\"cu", false).unwrap();
+        let schema = infer_json(b"{\"a\":1}\n{\"a\":\"cu", false, JsonForm::Auto).unwrap();
         assert_eq!(schema.field(0).data_type(), &DataType::Int64);
-        let error = |sample: &str| infer_json(sample.as_bytes(), true).unwrap_err().to_string();
+        let error = |sample: &str| infer_json(sample.as_bytes(), true, JsonForm::Lines).unwrap_err().to_string();
         assert!(error("[{\"a\":1}]").ends_with("line 1 is not an object"));
         assert!(error("\n{\"a\"").contains("line 2: "));
         assert!(error(" \n").contains("empty file"));
+    }
+    #[test]
+    fn documents() {
+        check("[{\"z\":1,\"a\":\"x\"},\n {\"m\":2.5}]", "z BIGINT, a STRING, m DOUBLE");
+        check("{\n  \"a\": 1,\n  \"o\": {\"b\": [1]}\n}\n{\"c\": true}", "a BIGINT, o ROW<b ARRAY<BIGINT>>, c BOOLEAN");
+        check("[1, {\"a\": 1}, {\"b\"}]", "a BIGINT");
+        let cut = infer_json(b"[{\"a\":1},{\"b\":1", false, JsonForm::Auto).unwrap();
+        assert_eq!(cut.fields().len(), 1);
+        let error = |sample: &str| infer_json(sample.as_bytes(), true, JsonForm::Auto).unwrap_err().to_string();
+        assert!(error("[1,2]").ends_with("a JSON document needs objects, but record 1 is not an object"));
+        assert!(error("[]").contains("holds no whole object"));
     }
 }

@@ -1,4 +1,4 @@
-//! Schemas from samples: what the columns of a CSV, fixed-width or JSON lines file are, for queries that name a
+//! Schemas from samples: what the columns of a CSV, fixed-width or JSON file are, for queries that name a
 //! file without declaring a table. How CSV is written (delimiter, quote, header, comments) is found in [`csv`].
 //!
 //! A type is chosen that holds every value of the sample: BOOLEAN, BIGINT, DOUBLE, DATE,
@@ -13,7 +13,7 @@ mod json;
 pub use csv::{CsvKnown, CsvSniff, infer_csv, infer_csv_as};
 pub use encoding::sample_text;
 pub use fixed::infer_fixed;
-pub use json::infer_json;
+pub use json::{infer_json, json_form};
 
 use std::collections::HashSet;
 

@@ -14,7 +14,7 @@ use tidemill_block::{Block, RowKind};
 use super::column::{Context, Record};
 use super::encode::JsonRows;
 use super::scan::{Fault, Scan};
-use super::{JsonEncoder, JsonOptions, TimestampFormat};
+use super::{JsonEncoder, JsonForm, JsonOptions, TimestampFormat};
 use crate::options::{OptionSet, OptionSpec, RawOptions};
 use crate::{Encoder, FormatError, options};
 
@@ -98,6 +98,7 @@ impl ChangeFormat {
         let rows = |ignore_parse_errors, timestamp_format, decimal_as_plain_number, ignore_null_fields| JsonOptions {
             ignore_parse_errors,
             fail_on_missing_field: false,
+            form: JsonForm::Lines,
             timestamp_format,
             decimal_as_plain_number,
             ignore_null_fields,

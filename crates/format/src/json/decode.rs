@@ -1,4 +1,4 @@
-//! JSON lines to batches.
+//! JSON lines and documents to batches.
 
 use std::sync::Arc;
 
@@ -6,17 +6,18 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use tidemill_block::RowKind;
 
-use super::JsonOptions;
 use super::change::{ChangeFormat, Envelope};
 use super::column::{Context, Record};
 use super::scan::{Fault, Scan};
+use super::split::{self, Splitter, Step};
+use super::{JsonForm, JsonOptions};
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// After so many bytes of records a batch is full, whatever its rows: with one more record of the
 /// greatest size its strings still have 32-bit offsets.
 const BATCH_BYTES_MAX: usize = 128 << 20;
 
-/// Reads one JSON object a line; blank lines are skipped.
+/// Reads one JSON object a line, blank lines skipped, or the objects of a document.
 ///
 /// Values are read as Flink reads them: a STRING column takes numbers, booleans, arrays and objects
 /// as their text; numbers, booleans and decimals may stand in quotes; BYTES are base64. Only the
@@ -30,10 +31,34 @@ pub struct JsonDecoder {
     /// The kinds of the rows so far, of changes.
     kinds: Vec<RowKind>,
     input: Input,
+    form: Form,
+    /// The first byte pushed is the first of the text.
+    at_start: bool,
     finished: bool,
     records: u64,
     /// The mean length of a record so far, bytes: how many rows are worth reserving for.
     record_bytes: usize,
+}
+
+/// What decides where a record ends.
+enum Form {
+    /// Not known before more of the text is there.
+    Undecided,
+    /// Line ends.
+    Lines,
+    /// Brackets.
+    Document(Splitter),
+}
+
+impl Form {
+    /// Of a text that is read from its beginning, or from somewhere in the middle.
+    fn new(form: JsonForm, at_start: bool) -> Self {
+        match form {
+            JsonForm::Auto => Form::Undecided,
+            JsonForm::Lines => Form::Lines,
+            JsonForm::Document => Form::Document(if at_start { Splitter::default() } else { Splitter::in_the_middle() }),
+        }
+    }
 }
 
 /// The bytes not yet decoded.
@@ -64,10 +89,21 @@ impl JsonDecoder {
             envelope: None,
             kinds: Vec::new(),
             input: Input::default(),
+            form: Form::new(options.form, true),
+            at_start: true,
             finished: false,
             records: 0,
             record_bytes: 256,
         })
+    }
+
+    /// For text that goes on behind a record, and does not begin.
+    pub fn in_the_middle(mut self) -> Self {
+        self.at_start = false;
+        if let Form::Document(splitter) = &mut self.form {
+            *splitter = Splitter::in_the_middle();
+        }
+        self
     }
 
     /// A decoder of changes, an envelope a line, whose rows have the columns `projection` of `physical`.
@@ -120,6 +156,29 @@ impl Input {
         Ok(Some((self.at, end, next)))
     }
 
+    /// The next record of a document, as [`Input::line`] gives lines.
+    fn object(&mut self, splitter: &mut Splitter, finished: bool) -> Result<Option<(usize, usize, usize)>, FormatError> {
+        match splitter.next(&self.bytes[self.at..], finished) {
+            Step::Record { start, end } => Ok(Some((self.at + start, self.at + end, self.at + end))),
+            Step::More(passed) => {
+                self.at += passed;
+                Ok(None)
+            }
+            Step::TooLong(passed) => {
+                self.at += passed;
+                let (offset, bound) = (self.base + self.at as u64, RECORD_BYTES_MAX >> 20);
+                let why = format!("the object at byte {offset} is longer than {bound} MB; is a quote or a bracket of it missing?");
+                Err(FormatError::data(why))
+            }
+            Step::Unclosed(passed) => {
+                self.at += passed;
+                let offset = self.base + self.at as u64;
+                let why = format!("the array is not closed at byte {offset}, where the text ends; it was cut, or is still being written");
+                Err(FormatError::data(why))
+            }
+        }
+    }
+
     /// Whether `bytes[..end]`, from the last line consumed on, is UTF-8. Checks all complete lines
     /// at hand at once, so that small batches do not pay for it again and again.
     #[inline]
@@ -148,13 +207,23 @@ impl Decoder for JsonDecoder {
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
+        if let Form::Undecided = self.form {
+            let bytes = &self.input.bytes[self.input.at..];
+            let form = if self.at_start { split::form(bytes, self.finished) } else { split::form_behind(bytes, self.finished) };
+            let Some(form) = form else { return Ok(None) };
+            self.form = Form::new(form, self.at_start);
+        }
         let mut bad = Vec::new();
         let (mut rows, mut taken, mut consumed) = (0usize, 0usize, 0usize);
         let mut offset = self.input.base + self.input.at as u64;
         // An update is two rows of one record, so of changes there may be one row more than asked for.
         while taken.max(rows) < rows_max && consumed < BATCH_BYTES_MAX {
-            let (mut from, end, next) = match self.input.line(self.finished) {
-                Ok(Some(line)) => line,
+            let found = match &mut self.form {
+                Form::Document(splitter) => self.input.object(splitter, self.finished),
+                Form::Lines | Form::Undecided => self.input.line(self.finished),
+            };
+            let (mut from, end, next) = match found {
+                Ok(Some(record)) => record,
                 Ok(None) => break,
                 // The good rows in front of it come first; the next call fails.
                 Err(_) if taken > 0 => break,

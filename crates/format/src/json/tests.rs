@@ -199,6 +199,66 @@ fn an_endless_record_is_an_error_behind_the_good_ones() {
     assert_eq!(decoder.next(10).unwrap_err().to_string(), "the record at byte 8 is longer than 64 MB; is this one JSON object a line?");
 }
 
+/// Rows and bad records (offset, bytes) of a document, which do not depend on where it is cut, nor on where reading goes on.
+#[track_caller]
+fn document(form: &str, input: &[u8], expect: &str, bad: &[(u64, &str)]) {
+    let schema = schema(&[("a", DataType::Int64), ("s", DataType::Utf8)]);
+    let decoder = || JsonDecoder::new(&options(&[("json.form", form)]), &schema, &[0, 1]).unwrap();
+    let shown = String::from_utf8_lossy(input);
+    for cut in 1..=input.len() {
+        for rows_max in [1, 100] {
+            let mut pieces = [cut, usize::MAX].into_iter();
+            let twice = run(decoder(), input, || pieces.next().unwrap_or(usize::MAX), rows_max);
+            for outcome in [twice, run(decoder(), input, || cut, rows_max)] {
+                assert_eq!(rows(&outcome), expect, "{shown} cut at {cut}");
+                let found: Vec<_> = outcome.bad.iter().map(|b| (b.offset, String::from_utf8_lossy(&b.raw))).collect();
+                assert_eq!(found.iter().map(|(at, raw)| (*at, &**raw)).collect::<Vec<_>>(), bad, "{shown} cut at {cut}");
+            }
+        }
+    }
+    // What is left behind each record.
+    let mut whole = decoder();
+    whole.push(input);
+    whole.finish();
+    let (mut before, mut bad_before) = (Vec::new(), 0);
+    while let Some(decoded) = whole.next(1).unwrap() {
+        before.push(decoded.batch);
+        bad_before += decoded.bad.len();
+        let rest = run(decoder().in_the_middle(), &input[decoded.offset as usize..], || 3, 2);
+        assert_eq!(bad_before + rest.bad.len(), bad.len(), "{shown} gone on with at {}", decoded.offset);
+        let all = concat_batches(&schema, before.iter().chain([&rest.batch])).unwrap();
+        assert_eq!(rows(&Outcome { batch: all, ..rest }), expect, "{shown} gone on with at {}", decoded.offset);
+    }
+}
+
+#[test]
+fn documents() {
+    for form in ["document", "auto"] {
+        document(form, b"[{\"a\":1,\"s\":\"x\"},\n {\"a\":2}]\n", "1 x; 2 NULL", &[]);
+        document(form, b"[\n  {\n    \"a\": 1,\n    \"s\": \"}]\"\n  },\n  {}\n]", "1 }]; NULL NULL", &[]);
+        document(form, b"{\n\"a\":1} {\"a\":2,\n\"s\":[{},\"]\"]}\n", "1 NULL; 2 [{},\"]\"]", &[]);
+        document(form, b"\xEF\xBB\xBF{\"a\":1}\r\n\n{\"a\":2}", "1 NULL; 2 NULL", &[]);
+        document(form, b"[{\"a\":1},{\"a\":x},{\"a\":3},7]", "1 NULL; 3 NULL", &[(9, "{\"a\":x}"), (25, "7")]);
+        document(form, b"[{\"s\":\"\xff\"},{\"a\":2}]", "2 NULL", &[(1, "{\"s\":\"\u{fffd}\"}")]);
+        document(form, b"[{\"a\":1},\n{\"a\":\"2},\n{\"a\":3}\n]", "1 NULL; 3 NULL", &[(10, "{\"a\":\"2}")]);
+        document(form, b"[{\"a\":1},{\"a\"", "1 NULL", &[(9, "{\"a\"")]);
+    }
+    document("auto", b"{\"a\":1}\n[1]\n{\"a\":2}\n", "1 NULL; 2 NULL", &[(8, "[1]")]);
+}
+
+#[test]
+fn a_document_that_was_cut_is_an_error_behind_its_rows() {
+    let schema = schema(&[("a", DataType::Int64)]);
+    let mut decoder = JsonDecoder::new(&options(&[("json.form", "document")]), &schema, &[0]).unwrap();
+    decoder.push(b"[{\"a\":1},\n");
+    decoder.finish();
+    assert_eq!(decoder.next(10).unwrap().unwrap().offset, 8);
+    for _ in 0..2 {
+        let error = decoder.next(10).unwrap_err().to_string();
+        assert_eq!(error, "the array is not closed at byte 10, where the text ends; it was cut, or is still being written");
+    }
+}
+
 /// Good and bad records in random pieces and batch sizes give what they give at once.
 #[test]
 fn pieces_do_not_matter() {

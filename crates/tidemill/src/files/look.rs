@@ -16,6 +16,7 @@ use tidemill_format::compression::{self, Compression};
 use tidemill_format::encoding::TextEncoding;
 use tidemill_format::fixed::FixedOptions;
 use tidemill_format::infer::{self, CsvSniff};
+use tidemill_format::json::JsonForm;
 use tidemill_format::options::{OptionSet, OptionValue, RawOptions, one_of};
 use tidemill_format::parquet;
 
@@ -156,11 +157,20 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
             let json = match other {
                 Some("json") => true,
                 Some(_) => false,
-                None => sample.trim_ascii_start().first() == Some(&b'{'),
+                None => looks_like_json(&sample),
             };
             if json {
                 set("format", "json");
-                infer::infer_json(&sample, complete).map_err(|e| failed(&e))?
+                let said = wishes.options.get("json.form").map(|text| JsonForm::parse(text)).transpose();
+                let form = match said.map_err(|e| failed(&format!("option 'json.form': {e}")))? {
+                    None | Some(JsonForm::Auto) => infer::json_form(&sample),
+                    Some(form) => form,
+                };
+                // Lines are what a table expects.
+                if form == JsonForm::Document {
+                    set("json.form", "document");
+                }
+                infer::infer_json(&sample, complete, form).map_err(|e| failed(&e))?
             } else {
                 let (sample, found) = as_text(path, sample, complete, &wishes.options, "csv.encoding")?;
                 let known = wishes.csv.clone().with_options(&wishes.options);
@@ -184,6 +194,14 @@ pub fn look(path: &str, wishes: &Wishes) -> Result<Looked, String> {
     let schema = text_if(schema, wishes.text_only);
     options.extend(wishes.options.clone());
     Ok(Looked { options, schema })
+}
+
+/// Whether a text begins with an object, or with an array of such.
+fn looks_like_json(sample: &[u8]) -> bool {
+    match sample.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(sample).trim_ascii_start() {
+        [b'[', rest @ ..] => rest.trim_ascii_start().first() == Some(&b'{'),
+        text => text.first() == Some(&b'{'),
+    }
 }
 
 /// A sample in UTF-8, and its encoding if that is another. `option` says it, or the text itself.

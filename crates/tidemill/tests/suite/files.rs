@@ -282,6 +282,49 @@ fn what_a_pipe_cannot_give_is_said() {
     }
 }
 
+/// That objects stand in an array, or over several lines, is found by looking.
+#[test]
+fn json_documents_are_found() {
+    let scratch = Scratch::new("json-documents");
+    for (name, text) in [
+        ("array.json", "[{\"n\":1},{\"n\":2},\n{\"n\":3}]"),
+        ("objects.json", "{\n  \"n\": 1\n}\n{\n  \"n\": 5\n}\n"),
+        ("unnamed", "[\n  {\n    \"n\": 6\n  }\n]\n"),
+        ("lines.json", "{\"n\":2}\n\n{\"n\":4}\n"),
+    ] {
+        let path = scratch.write(name, text);
+        let query = |from: &str| format!("SELECT SUM(n) AS s FROM '{from}'");
+        let piped = format!("cat '{path}' | \"$@\"");
+        for done in [
+            finish(tidemill().args(["sql", &query(&path), "--output", "csv"])),
+            shell(&piped, &["sql", &query("/dev/stdin"), "--output", "csv"]),
+        ] {
+            expect(&done, 0, &[]);
+            assert_eq!(String::from_utf8_lossy(&done.stdout), "s\n6\n", "{name}");
+        }
+    }
+    // A document is read by one reader, however large it is.
+    let objects = (0..300_000).map(|n| format!("{{\"n\": {n},\n \"s\": \"}}{n}\"}}")).collect::<Vec<_>>().join(",\n");
+    let input = scratch.write("large.json", format!("[{objects}]"));
+    let table = |form: &str| format!("(n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{input}'{form})");
+    for form in [", 'json.form' = 'document'", ", 'json.form' = 'auto'"] {
+        let (rows, done) = by_four(&scratch, &table(form), "SELECT COUNT(*), SUM(n) FROM t");
+        expect(&done, 0, &[]);
+        assert_eq!(rows, ["300000,44999850000"], "{form}");
+    }
+    // Without the option a declared table has an object a line, as ever.
+    let (_, done) = by_four(&scratch, &table(""), "SELECT COUNT(*), SUM(n) FROM t");
+    expect(&done, 1, &["large.json", "not a JSON object"]);
+    let bad = scratch.write("bad.json", "[{\"n\":1},{\"n\":\"x\"}]");
+    let query = format!(
+        "CREATE TABLE t (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{bad}', 'json.form' = 'document'); \
+         SELECT * FROM t;"
+    );
+    expect(&finish(tidemill().args(["sql", &query])), 1, &["bad.json, record 2 (byte 9)", "\"x\" is not a BIGINT"]);
+    let cut = scratch.write("cut.json", "[{\"n\":1},\n");
+    expect(&finish(tidemill().args(["sql", &format!("SELECT * FROM '{cut}'")])), 1, &["cut.json", "the array is not closed at byte 10"]);
+}
+
 /// Of a SAS7BDAT file a batch job reads only the rows that it wants.
 #[test]
 fn rows_of_sas_files_are_chosen_while_they_are_read() {
