@@ -12,13 +12,14 @@ mod tests;
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 pub use extent::{Extent, Extents, Filters};
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{
@@ -27,7 +28,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
 pub use parquet::errors::ParquetError;
@@ -59,8 +60,9 @@ options! {
         flink "parquet.compression" => compression: ParquetCompression = ParquetCompression::Snappy;
         /// The most rows that a row group gets.
         ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
-        /// The size at which a row group is closed, encoded; about what the writer holds in memory.
-        flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(32 << 20);
+        /// The size at which a row group is closed, encoded and not compressed. A writer holds the group compressed, and up to
+        /// 2 MB for each of its columns.
+        flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(128 << 20);
         /// Columns, with commas between them, that get a Bloom filter in each row group: by it a reader that looks for
         /// single values (`=`, `IN`) passes over row groups that have none of them. For columns of many different values
         /// in no order. While a row group is written, each filter holds up to 2 MB.
@@ -451,9 +453,23 @@ fn load<R: ChunkReader>(path: &Path, input: &R, options: ArrowReaderOptions) -> 
     Ok(metadata)
 }
 
+/// Values of a column that are looked at to find out whether a dictionary would pay.
+const SAMPLE_ROWS: usize = 8192;
+/// A dictionary ends where it has a MB. Where a quarter of that comes from values that nearly all differ, it will end so, or hold
+/// each value once: made for nothing either way.
+const SAMPLE_BYTES_MIN: usize = 256 << 10;
+
 /// Writes one file. A row group is held in memory, encoded, until it is full.
 pub struct ParquetFileWriter {
-    writer: ArrowWriter<Box<dyn Write + Send>>,
+    out: Out,
+}
+
+/// What is written to: how columns are encoded is settled when the first rows are there.
+enum Out {
+    Fresh(Box<dyn Write + Send>, SchemaRef, Box<WriterPropertiesBuilder>),
+    Begun(Box<ArrowWriter<Box<dyn Write + Send>>>),
+    /// Beginning has failed.
+    Broken,
 }
 
 impl ParquetFileWriter {
@@ -481,11 +497,25 @@ impl ParquetFileWriter {
             .set_compression(compression)
             .set_max_row_group_row_count(Some(options.row_group_rows))
             .set_max_row_group_bytes(Some(usize::try_from(options.row_group_bytes.0).unwrap_or(usize::MAX)))
-            .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_string())
-            .build();
-        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties))
-            .map_err(|e| FormatError::unsupported(format!("cannot write these columns as parquet: {e}")))?;
-        Ok(ParquetFileWriter { writer })
+            .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_string());
+        begin(std::io::sink(), schema, properties.clone())?;
+        Ok(ParquetFileWriter { out: Out::Fresh(out, schema.clone(), Box::new(properties)) })
+    }
+
+    /// The writer below, begun for a file that starts with these rows.
+    fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut ArrowWriter<Box<dyn Write + Send>>, FormatError> {
+        if let Out::Fresh(..) = self.out
+            && let Out::Fresh(out, schema, mut properties) = std::mem::replace(&mut self.out, Out::Broken)
+        {
+            for column in first.into_iter().flat_map(without_dictionary) {
+                *properties = properties.set_column_dictionary_enabled(column, false);
+            }
+            self.out = Out::Begun(Box::new(begin(out, &schema, *properties)?));
+        }
+        match &mut self.out {
+            Out::Begun(writer) => Ok(writer),
+            _ => Err(FormatError::data("writing parquet: the file could not be begun")),
+        }
     }
 
     /// Appends the rows of a batch.
@@ -493,12 +523,15 @@ impl ParquetFileWriter {
     /// # Errors
     /// Writing failed.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
-        self.writer.write(batch).map_err(writing)
+        self.begun(Some(batch))?.write(batch).map_err(writing)
     }
 
     /// Bytes held in memory, and bytes handed to the writer below.
     pub fn sizes(&self) -> (usize, usize) {
-        (self.writer.memory_size(), self.writer.bytes_written())
+        match &self.out {
+            Out::Begun(writer) => (writer.memory_size(), writer.bytes_written()),
+            _ => (0, 0),
+        }
     }
 
     /// Writes the last row group and the footer, flushes, and gives back the writer below. Without
@@ -506,11 +539,41 @@ impl ParquetFileWriter {
     ///
     /// # Errors
     /// Writing failed.
-    pub fn finish(self) -> Result<Box<dyn Write + Send>, FormatError> {
-        let mut out = self.writer.into_inner().map_err(writing)?;
+    pub fn finish(mut self) -> Result<Box<dyn Write + Send>, FormatError> {
+        self.begun(None)?;
+        let Out::Begun(writer) = self.out else { return Err(FormatError::data("writing parquet: the file could not be begun")) };
+        let mut out = (*writer).into_inner().map_err(writing)?;
         out.flush()?;
         Ok(out)
     }
+}
+
+fn begin<W: Write + Send>(out: W, schema: &SchemaRef, properties: WriterPropertiesBuilder) -> Result<ArrowWriter<W>, FormatError> {
+    ArrowWriter::try_new(out, schema.clone(), Some(properties.build()))
+        .map_err(|e| FormatError::unsupported(format!("cannot write these columns as parquet: {e}")))
+}
+
+/// The columns of text whose first values nearly all differ, and are many enough to say so.
+fn without_dictionary(first: &RecordBatch) -> Vec<ColumnPath> {
+    let schema = first.schema();
+    let all_differ = |column: &dyn Array| match column.data_type() {
+        DataType::Utf8 => nearly_all_differ(column.as_string::<i32>().iter().flatten().map(str::as_bytes)),
+        DataType::Binary => nearly_all_differ(column.as_binary::<i32>().iter().flatten()),
+        _ => false,
+    };
+    let columns = first.columns().iter().zip(schema.fields()).filter(|(column, _)| all_differ(column.as_ref()));
+    columns.map(|(_, field)| ColumnPath::new(vec![field.name().clone()])).collect()
+}
+
+fn nearly_all_differ<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
+    let (mut seen, mut count, mut bytes) = (HashSet::new(), 0, 0);
+    for value in values.take(SAMPLE_ROWS) {
+        count += 1;
+        if seen.insert(value) {
+            bytes += value.len();
+        }
+    }
+    bytes >= SAMPLE_BYTES_MIN && seen.len() * 10 >= count * 9
 }
 
 /// The columns that get Bloom filters.

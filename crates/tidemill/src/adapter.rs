@@ -7,8 +7,8 @@ mod metrics_file;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arrow::datatypes::Schema;
@@ -144,6 +144,7 @@ fn by_extension(path: &str) -> Input {
 
 /// Publishes one after the other.
 fn feed(mode: &str, adapters: &[Adapter], quiet: bool, metrics: Option<&Path>) -> Result<(), Failure> {
+    usage();
     let stop = stop_flag("waiting for the acknowledgement of what was sent")?;
     // Rows are read and encoded on this thread, and go out on one connection: a second thread would only take turns
     // with the first, at the price of waking each other.
@@ -183,6 +184,14 @@ fn feed(mode: &str, adapters: &[Adapter], quiet: bool, metrics: Option<&Path>) -
     file.finish(&report(&name, mode, &all))
 }
 
+/// User and system time since this was first asked, in seconds: as that of a job it does not have the start of the process.
+fn usage() -> (f64, f64) {
+    static BEGAN: OnceLock<(f64, f64)> = OnceLock::new();
+    let (user_s, sys_s) = process_usage();
+    let began = BEGAN.get_or_init(|| (user_s, sys_s));
+    (user_s - began.0, sys_s - began.1)
+}
+
 /// What several adapters have done, one after the other.
 fn add(a: &Progress, b: &Progress) -> Progress {
     Progress {
@@ -207,7 +216,7 @@ fn rate(progress: &Progress) -> f64 {
 }
 
 fn summary(name: &str, done: &Progress) {
-    let (user_s, sys_s) = process_usage();
+    let (user_s, sys_s) = usage();
     let how = if done.finished { "finished" } else { "stopped; the same command goes on from here if its source can be read again" };
     let bad = if done.bad_rows > 0 { format!(", {} unreadable", done.bad_rows) } else { String::new() };
     eprintln!("{name}: {how}");
@@ -236,7 +245,7 @@ fn unknown_channels() -> BTreeMap<String, u64> {
 /// The same keys as `run --metrics` where they mean the same. An adapter knows no latency: rows are
 /// at their end in the job that reads the stream.
 fn report(name: &str, mode: &str, done: &Progress) -> Value {
-    let (user_s, sys_s) = process_usage();
+    let (user_s, sys_s) = usage();
     with_listeners(json!({
         "job": name,
         "mode": mode,
@@ -261,7 +270,7 @@ fn report(name: &str, mode: &str, done: &Progress) -> Value {
 
 /// What a job that has not ended well, or not yet, can say of what its summary would.
 fn running(name: &str, shards: usize, now: &ProgressReport, monitor: &Monitor) -> Value {
-    let (user_s, sys_s) = process_usage();
+    let (user_s, sys_s) = usage();
     let elapsed_s = now.elapsed.as_secs_f64();
     with_listeners(json!({
         "job": name,
@@ -340,6 +349,7 @@ fn settings(args: &AdapterArgs) -> Result<BTreeMap<String, String>, Failure> {
 
 /// Writes a stream's rows by a connector: a job of one insert.
 fn drain(args: &AdapterArgs) -> Result<(), Failure> {
+    usage();
     let settings = settings(args)?;
     let to = options(&args.to, "--to")?;
     if !to.iter().any(|(key, _)| key == "connector") {

@@ -140,7 +140,7 @@ impl TextReader {
              in it. If the record is right, and a text in it longer than {} KB, read the file with a parallelism of 1",
             self.path,
             self.reached().offset,
-            super::ranges::DISTANT_LOOK_BYTES >> 10
+            super::ranges::LOOK_BYTES >> 10
         ))
     }
 

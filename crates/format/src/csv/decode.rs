@@ -316,13 +316,14 @@ impl Decoder for CsvDecoder {
         }
         let end = self.cursor.min(self.buffer.len());
         let text = &self.buffer[begin.min(end)..end];
-        let ascii = text.is_ascii();
+        let seen_plain = self.index.is_plain_from(begin);
+        let ascii = seen_plain || text.is_ascii();
         let options = &self.options;
         let plain = ascii
             && !uneven
             && !options.trim_spaces
             && options.null_literal.is_none()
-            && self.quote.is_none_or(|quote| memchr::memchr(quote, text).is_none());
+            && (seen_plain || self.quote.is_none_or(|quote| memchr::memchr(quote, text).is_none()));
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let mut failed: Vec<usize> = Vec::new();

@@ -46,6 +46,8 @@ pub(super) struct Index {
     state: State,
     /// Position in the buffer behind the last byte looked at.
     scanned: usize,
+    /// Position behind the last quote, and the last byte that is not ASCII, or a little more.
+    odd_until: usize,
     /// Positions of delimiters and line ends outside quotes.
     pub separators: Vec<u32>,
     /// Indices into `separators` of the line ends.
@@ -54,7 +56,8 @@ pub(super) struct Index {
 
 impl Index {
     pub fn new(delimiter: u8, quote: Option<u8>, escape: Option<u8>) -> Self {
-        Index { delimiter, quote, escape, state: State::FieldStart, scanned: 0, separators: Vec::new(), record_ends: Vec::new() }
+        let (separators, record_ends) = (Vec::new(), Vec::new());
+        Index { delimiter, quote, escape, state: State::FieldStart, scanned: 0, odd_until: 0, separators, record_ends }
     }
 
     /// Looks at the bytes of `buffer` that were not yet looked at.
@@ -81,7 +84,11 @@ impl Index {
             let chunk: &[u8; 64] = buffer[self.scanned..self.scanned + 64].try_into().expect("64 bytes");
             let calm = matches!(self.state, State::FieldStart | State::Unquoted);
             let masks = masks(chunk, self.delimiter, self.quote.unwrap_or(b'\n'));
-            if calm && (self.quote.is_none() || masks.quotes == 0) {
+            let quotes = if self.quote.is_some() { masks.quotes } else { 0 };
+            if quotes | masks.beyond_ascii != 0 {
+                self.odd_until = self.scanned + 64;
+            }
+            if calm && quotes == 0 {
                 self.push(masks.delimiters, masks.newlines);
                 // The state behind the chunk: at a field's start only if the last byte separates.
                 let last = 1u64 << 63;
@@ -125,6 +132,9 @@ impl Index {
     /// The scalar automaton, for text with quotes and for the tail.
     fn step(&mut self, buffer: &[u8], until: usize) {
         for (at, &byte) in buffer.iter().enumerate().take(until).skip(self.scanned) {
+            if Some(byte) == self.quote || !byte.is_ascii() {
+                self.odd_until = at + 1;
+            }
             self.state = match self.state.behind(byte, self.quote, self.escape) {
                 State::Unquoted if byte == self.delimiter => {
                     self.separators.push(at as u32);
@@ -141,6 +151,11 @@ impl Index {
         self.scanned = self.scanned.max(until);
     }
 
+    /// Whether what was looked at from `at` on is ASCII without a quote; `false` may be said of a little that is.
+    pub fn is_plain_from(&self, at: usize) -> bool {
+        at >= self.odd_until
+    }
+
     /// Whether the scanner stands inside a quoted field.
     pub fn in_quotes(&self) -> bool {
         matches!(self.state, State::Quoted | State::Escaped)
@@ -154,6 +169,7 @@ impl Index {
         self.separators.iter_mut().for_each(|s| *s -= bytes as u32);
         self.record_ends.iter_mut().for_each(|r| *r -= separators as u32);
         self.scanned -= bytes;
+        self.odd_until = self.odd_until.saturating_sub(bytes);
     }
 
     /// Forgets what is behind these numbers of separators, records and bytes, where a record begins.
@@ -177,13 +193,15 @@ pub(super) struct Masks {
     pub delimiters: u64,
     pub newlines: u64,
     pub quotes: u64,
+    /// Bytes of other characters than ASCII's.
+    pub beyond_ascii: u64,
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
     use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-    let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0 };
+    let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0, beyond_ascii: 0 };
     // SAFETY: SSE2 is part of every x86-64 processor; each load reads 16 of the chunk's 64 bytes.
     unsafe {
         let d = _mm_set1_epi8(delimiter as i8);
@@ -195,6 +213,7 @@ pub(super) fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
             masks.delimiters |= (_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, d)) as u32 as u64) << shift;
             masks.newlines |= (_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, n)) as u32 as u64) << shift;
             masks.quotes |= (_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, q)) as u32 as u64) << shift;
+            masks.beyond_ascii |= (_mm_movemask_epi8(bytes) as u32 as u64) << shift;
         }
     }
     masks
@@ -209,22 +228,24 @@ fn masks_wide(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
     let (low, high) = chunk.split_at(32);
     // SAFETY: each load reads the 32 bytes of a half.
     let (low, high) = unsafe { (_mm256_loadu_si256(low.as_ptr().cast::<__m256i>()), _mm256_loadu_si256(high.as_ptr().cast::<__m256i>())) };
+    let half = |bytes| u64::from(_mm256_movemask_epi8(bytes) as u32);
     let which = |byte: u8| {
         let byte = _mm256_set1_epi8(byte as i8);
-        let half = |bytes| u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, byte)) as u32);
-        half(low) | half(high) << 32
+        half(_mm256_cmpeq_epi8(low, byte)) | half(_mm256_cmpeq_epi8(high, byte)) << 32
     };
-    Masks { delimiters: which(delimiter), newlines: which(b'\n'), quotes: which(quote) }
+    let beyond_ascii = half(low) | half(high) << 32;
+    Masks { delimiters: which(delimiter), newlines: which(b'\n'), quotes: which(quote), beyond_ascii }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub(super) fn masks(chunk: &[u8; 64], delimiter: u8, quote: u8) -> Masks {
-    let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0 };
+    let mut masks = Masks { delimiters: 0, newlines: 0, quotes: 0, beyond_ascii: 0 };
     for (bit, &byte) in chunk.iter().enumerate() {
         masks.delimiters |= u64::from(byte == delimiter) << bit;
         masks.newlines |= u64::from(byte == b'\n') << bit;
         masks.quotes |= u64::from(byte == quote) << bit;
+        masks.beyond_ascii |= u64::from(!byte.is_ascii()) << bit;
     }
     masks
 }

@@ -74,22 +74,19 @@ fn numbers<T: Usual>(
     parse: impl Fn(&[u8]) -> Option<T>,
     bad: &mut impl FnMut(usize),
 ) -> Parts<T> {
-    let mut values = vec![T::default(); rows];
     let mut valid: Option<Vec<bool>> = None;
-    for (row, ((from, to), value)) in spans.zip(&mut values).enumerate() {
-        *value = match T::usual(buffer, from, to) {
-            Some(value) => value,
-            None if from == to => {
-                valid.get_or_insert_with(|| vec![true; rows])[row] = false;
-                T::default()
-            }
-            None => parse(&buffer[from..to]).unwrap_or_else(|| {
-                bad(row);
-                T::default()
-            }),
-        };
-    }
-    (values, valid.map(NullBuffer::from))
+    let value = |(row, (from, to)): (usize, (usize, usize))| match T::usual(buffer, from, to) {
+        Some(value) => value,
+        None if from == to => {
+            valid.get_or_insert_with(|| vec![true; rows])[row] = false;
+            T::default()
+        }
+        None => parse(&buffer[from..to]).unwrap_or_else(|| {
+            bad(row);
+            T::default()
+        }),
+    };
+    (spans.enumerate().map(value).collect(), valid.map(NullBuffer::from))
 }
 
 /// `None` if there is more text than offsets can reach.
@@ -215,7 +212,7 @@ fn eight(digits: u64) -> u64 {
 }
 
 /// Numbers as they are usually written.
-trait Usual: Clone + Default {
+trait Usual: Default {
     /// The number at `from..to`; `None` if it is written otherwise, or is none.
     fn usual(buffer: &[u8], from: usize, to: usize) -> Option<Self>;
 }

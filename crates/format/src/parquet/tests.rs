@@ -212,3 +212,24 @@ fn the_schema_and_what_is_missing() {
         schema_of(Path::new("/nowhere/x.parquet")).unwrap_err().to_string().starts_with("cannot open parquet file '/nowhere/x.parquet'")
     );
 }
+
+/// A dictionary of texts that all differ was made for nothing: a fifth of the writing.
+#[test]
+fn texts_that_all_differ_get_no_dictionary() {
+    let temp = Temp::new("dictionary");
+    let (few, many) = (["a", "b", "c"], "0123456789".repeat(8));
+    let rows = 5_000;
+    let columns: [(&str, ArrayRef); 3] = [
+        ("few", Arc::new(StringArray::from_iter_values((0..rows).map(|n| few[n % 3])))),
+        ("many", Arc::new(StringArray::from_iter_values((0..rows).map(|n| format!("{n}{many}"))))),
+        ("some", Arc::new(StringArray::from_iter_values((0..rows).map(|n| format!("{}{many}", n % 2_000))))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let out = Box::new(File::create(&temp.0).unwrap());
+    let mut writer = ParquetFileWriter::new(out, &batch.schema(), &options(&[])).unwrap();
+    writer.write(&batch).unwrap();
+    drop(writer.finish().unwrap());
+    let metadata = footer(&temp.0, &File::open(&temp.0).unwrap()).unwrap();
+    let has: Vec<bool> = metadata.metadata().row_group(0).columns().iter().map(|c| c.dictionary_page_offset().is_some()).collect();
+    assert_eq!(has, [true, false, true]);
+}

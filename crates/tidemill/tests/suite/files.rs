@@ -602,7 +602,7 @@ fn a_large_row_group_is_read_in_shares() {
     let job = scratch.write(
         "make.sql",
         format!(
-            "CREATE TABLE made (n BIGINT, x DOUBLE) WITH ('connector' = 'datagen', 'number-of-rows' = '{ROWS}',
+            "CREATE TABLE made (n BIGINT, x DOUBLE) WITH ('connector' = 'datagen', 'rows-per-second' = '0', 'number-of-rows' = '{ROWS}',
                'fields.n.kind' = 'sequence', 'fields.n.start' = '1', 'fields.n.end' = '{ROWS}');
              COPY (SELECT n, x, CAST(n % 10 AS STRING) AS s FROM made)
              TO '{parquet}' (FORMAT parquet, 'parquet.block.size' '1 gb', 'parquet.row-group.rows' '{ROWS}', 'parquet.compression' 'none');"

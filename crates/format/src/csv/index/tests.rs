@@ -54,3 +54,23 @@ fn the_ways_of_all_processors_agree() {
     assert_eq!(narrow.separators.len(), text.bytes().filter(|b| b",\n".contains(b)).count());
     assert_eq!((&any.separators, &any.record_ends), (&narrow.separators, &narrow.record_ends));
 }
+
+#[test]
+fn what_is_not_plain_is_known() {
+    for (odd, quote) in [("\"", Some(b'"')), ("é", None), ("é", Some(b'"'))] {
+        for at in [0, 10, 63, 64, 150, 199] {
+            let text = format!("{}{odd}{}", "x".repeat(at), "y".repeat(200 - at));
+            let mut index = Index::new(b',', quote, None);
+            index.scan(text.as_bytes());
+            let first = (0..=text.len()).find(|from| index.is_plain_from(*from)).expect("behind the text");
+            assert!((at + odd.len()..at + odd.len() + 64).contains(&first), "{odd} at {at}: {first}");
+        }
+    }
+    let mut index = Index::new(b',', Some(b'"'), None);
+    index.scan(b"a,\"b\"\nc,d\n");
+    index.discard(1, 6);
+    assert!(index.is_plain_from(0));
+    let mut index = Index::new(b',', None, None);
+    index.scan(b"a,\"b\"\n");
+    assert!(index.is_plain_from(0), "a quote means nothing here");
+}
