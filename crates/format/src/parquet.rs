@@ -29,6 +29,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
 pub use parquet::errors::ParquetError;
@@ -61,7 +62,8 @@ options! {
         /// The most rows that a row group gets.
         ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
         /// The size at which a row group is closed, encoded and not compressed. A writer holds the group compressed, and up to
-        /// 2 MB for each of its columns.
+        /// 2 MB for each of its columns; where a table is divided into directories, each of which has a writer, groups are closed
+        /// at 16 MB.
         flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(128 << 20);
         /// Columns, with commas between them, that get a Bloom filter in each row group: by it a reader that looks for
         /// single values (`=`, `IN`) passes over row groups that have none of them. For columns of many different values
@@ -241,12 +243,12 @@ impl ParquetFileReader {
                 indexed = Some(more);
             }
         }
-        if groups.iter().any(Wanted::in_part) {
-            // The page index lets whole pages be passed over.
-            metadata = match indexed {
-                Some(indexed) => indexed,
-                None => index()?,
-            };
+        // The page index lets whole pages be passed over. Without one that is sound this is done by their heads.
+        if groups.iter().any(Wanted::in_part)
+            && let Some(indexed) = indexed.or_else(|| index().ok())
+            && groups.iter().all(|group| pages::is_sound(indexed.metadata(), group.number, group.rows) == Some(true))
+        {
+            metadata = indexed;
         }
         let before = if pick.is_none() { part.start } else { 0 };
         let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), &groups, batch_rows)?;
@@ -344,6 +346,11 @@ fn rows_of(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
         .fold(0, i64::saturating_add);
     let row = (bytes / rows.max(1)).max(1);
     usize::try_from(BATCH_BYTES / row).unwrap_or(1).max(BATCH_ROWS_MIN)
+}
+
+/// Whether bounds were written by an old program, which compared texts by signed bytes. Where all is NULL there are none at all.
+fn is_of_old(known: &Statistics) -> bool {
+    known.is_min_max_deprecated() && (known.min_bytes_opt().is_some() || known.max_bytes_opt().is_some())
 }
 
 /// The bytes of the columns of a row group that will be read, in the order of the file.

@@ -60,6 +60,8 @@ pub(crate) struct State {
     queue: VecDeque<Entry>,
     pub queue_bytes: u64,
     queue_rows: u64,
+    /// What of it was put there ahead of room, by all publishers: rows, and what the queue counts for them.
+    ahead: (u64, u64),
     /// Some publisher found the queue full.
     pub room_wanted: bool,
     /// What had been given at checkpoints that are not yet acknowledged.
@@ -125,8 +127,8 @@ pub(crate) struct PublisherState {
     /// The first row count that it asked to be acknowledged and that is not, and the last.
     urged: Option<(u64, u64)>,
     pub room_wanted: bool,
-    /// What it put into the queue ahead of room: rows, and what the queue counts for them.
-    pub ahead: (u64, u64),
+    /// What of its rows lies in the queue ahead of room: rows, and what the queue counts for them.
+    ahead: (u64, u64),
 }
 
 impl PublisherState {
@@ -253,7 +255,7 @@ impl Inlet {
         }
         state.run = None;
         state.queue.clear();
-        (state.queue_bytes, state.queue_rows) = (0, 0);
+        (state.queue_bytes, state.queue_rows, state.ahead) = (0, 0, (0, 0));
         state.room_wanted = false;
         state.snapshots.clear();
         state.names.clear();
@@ -328,10 +330,11 @@ impl State {
         let publisher = self.publishers.get_mut(&slot).expect("looked up by the caller");
         debug_assert_eq!(publisher.taken.rows, first, "duplicates are cut and gaps refused");
         publisher.taken.advance(first + batch.num_rows() as u64, &position);
-        publisher.ahead = if ahead { (batch.num_rows() as u64, weight) } else { (0, 0) };
         self.queue_bytes += weight;
-        self.queue_rows += batch.num_rows() as u64;
+        let rows = batch.num_rows() as u64;
+        self.queue_rows += rows;
         self.queue.push_back(Entry { slot, name: publisher.name.clone(), first, batch, position, bytes, weight, arrival_ns });
+        self.set_ahead(slot, if ahead { (rows, weight) } else { (0, 0) });
         let run = self.run.as_mut().expect("looked at by the caller");
         if std::mem::take(&mut run.waiting) {
             run.waker.wake();
@@ -371,6 +374,9 @@ impl State {
             if whole {
                 let entry = self.queue.pop_front().expect("looked at above");
                 self.queue_bytes -= entry.weight;
+                if self.publishers.get(&entry.slot).is_some_and(|publisher| publisher.given.rows == publisher.taken.rows) {
+                    self.set_ahead(entry.slot, (0, 0));
+                }
                 if rows > 0 {
                     pieces.push(Piece { name: entry.name, first, batch: entry.batch, bytes, arrival_ns });
                 }
@@ -383,30 +389,40 @@ impl State {
         }
     }
 
-    /// Whether publishers wait, as one sees it that has put `ahead` into the queue before there was room.
-    pub fn is_full(&self, (rows, weight): (u64, u64)) -> bool {
-        let (queue_rows, queue_bytes) = (self.queue_rows.saturating_sub(rows), self.queue_bytes.saturating_sub(weight));
-        self.run.as_ref().is_some_and(|r| queue_bytes >= r.bound || queue_rows >= r.rows_bound)
+    /// Notes what of a publisher's rows lies ahead of room.
+    pub fn set_ahead(&mut self, slot: u64, ahead: (u64, u64)) {
+        let Some(publisher) = self.publishers.get_mut(&slot) else { return };
+        let before = std::mem::replace(&mut publisher.ahead, ahead);
+        self.ahead = (self.ahead.0 - before.0 + ahead.0, self.ahead.1 - before.1 + ahead.1);
     }
 
-    /// Tells publishers that there is room again, once half of the queue is free beside what each has put ahead.
+    /// Rows and bytes in the queue beside what was put there ahead of room, by whomever: if each publisher left out its own alone,
+    /// one of large messages would fill the queue again before one of small ones found room.
+    fn beside(&self) -> (u64, u64) {
+        (self.queue_rows.saturating_sub(self.ahead.0), self.queue_bytes.saturating_sub(self.ahead.1))
+    }
+
+    /// Whether publishers wait.
+    pub fn is_full(&self) -> bool {
+        let (rows, bytes) = self.beside();
+        self.run.as_ref().is_some_and(|r| bytes >= r.bound || rows >= r.rows_bound)
+    }
+
+    /// Tells publishers that there is room again, once half of the queue is free.
     fn give_room(&mut self) {
-        if !self.room_wanted {
+        let (rows, bytes) = self.beside();
+        let enough = self.run.as_ref().is_some_and(|r| bytes <= r.bound / 2 && rows <= r.rows_bound / 2);
+        if !self.room_wanted || !enough {
             return;
         }
-        let Some((bytes, rows)) = self.run.as_ref().map(|r| (r.bound / 2, r.rows_bound / 2)) else { return };
-        let mut left = false;
-        for publisher in self.publishers.values_mut().filter(|publisher| publisher.room_wanted) {
-            if self.queue_bytes <= bytes.saturating_add(publisher.ahead.1) && self.queue_rows <= rows.saturating_add(publisher.ahead.0) {
-                publisher.room_wanted = false;
-                if let Some(waker) = &publisher.waker {
-                    waker.wake();
-                }
-            } else {
-                left = true;
+        self.room_wanted = false;
+        for publisher in self.publishers.values_mut() {
+            if std::mem::take(&mut publisher.room_wanted)
+                && let Some(waker) = &publisher.waker
+            {
+                waker.wake();
             }
         }
-        self.room_wanted = left;
     }
 
     /// The marks of all publishers as a checkpoint keeps them, and a number by which [`Inlet::committed`]

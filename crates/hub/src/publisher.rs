@@ -72,11 +72,11 @@ impl Publisher {
         let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
         publisher.session = session;
         publisher.room_wanted = false;
-        publisher.ahead = (0, 0);
         if let Some(earlier) = publisher.waker.replace(waker) {
             earlier.wake();
         }
         let run = state.runs;
+        state.set_ahead(slot, (0, 0));
         drop(guard);
         let fit = Fit::new(stream.name(), schema);
         Ok(Publisher { stream: stream.clone(), id: id.to_string(), run, slot, session, fit, changes })
@@ -172,15 +172,15 @@ impl Publisher {
         self.send(batch, offset, position, bytes, arrival_ns, true).map(|_| ())
     }
 
-    /// Whether there was room for what was last sent ahead, or is by now. If not, the waker is called when there is.
+    /// Whether there is room beside what was sent ahead. If not, the waker is called when there is.
     ///
     /// # Errors
     /// [`HubError::Gone`], [`HubError::Replaced`].
     pub fn has_room(&self) -> Result<bool, HubError> {
         let mut guard = self.stream.inlet.lock();
         let state = &mut *guard;
-        let ahead = self.own(state)?.ahead;
-        if state.is_full(ahead) {
+        self.own(state)?;
+        if state.is_full() {
             state.room_wanted = true;
             self.own(state)?.room_wanted = true;
             return Ok(false);
@@ -235,7 +235,7 @@ impl Publisher {
             inlet.count_duplicates(repeated);
             return Ok(Sent::Taken);
         }
-        if !ahead && state.is_full((0, 0)) {
+        if !ahead && state.is_full() {
             state.room_wanted = true;
             self.own(state)?.room_wanted = true;
             return Ok(Sent::Full { batch, position });
@@ -270,7 +270,9 @@ impl Drop for Publisher {
         publisher.session = 0;
         publisher.waker = None;
         publisher.room_wanted = false;
-        if publisher.name.is_none() {
+        let nameless = publisher.name.is_none();
+        state.set_ahead(self.slot, (0, 0));
+        if nameless {
             state.publishers.remove(&self.slot);
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_connect::filesystem::PASSES_BAD;
+use tidemill_connect::filesystem::CUTS_SURELY;
 use tidemill_connect::registry::Connector;
 use tidemill_connect::{LookupOptions, LookupTable, Sink, Source, registry};
 use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
@@ -138,13 +138,14 @@ pub fn lookup(table: &Table) -> Result<Arc<dyn LookupTable>, JobError> {
     Ok(lookup.into())
 }
 
-/// The source of a table and its common options.
-pub fn source(table: &Table) -> Result<(Arc<dyn Source>, TableOptions), JobError> {
+/// The source of a table and its common options. With `at_end` nothing of what is read counts before all of it was read without an
+/// error: no row is committed before, and no query ends before.
+pub fn source(table: &Table, at_end: bool) -> Result<(Arc<dyn Source>, TableOptions), JobError> {
     let mut raw = raw(table);
     let mut options = common(table, &mut raw)?;
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
-    if options.connector == "filesystem" && options.on_error != OnError::Fail {
-        raw.or_insert(PASSES_BAD, "true");
+    if options.connector == "filesystem" && !(at_end && options.on_error == OnError::Fail) {
+        raw.or_insert(CUTS_SURELY, "true");
     }
     let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
     pass_lookup_options(connector, &mut raw)?;

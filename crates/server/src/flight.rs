@@ -204,8 +204,10 @@ impl FlightService for Flight {
         let body = request.extensions().get::<SetAside>().and_then(SetAside::take);
         let body = body.ok_or_else(|| ApiError::internal("the request's body was not set aside"))?;
         drop(request);
-        let mut messages = Messages::new(body, message_bytes_max(&self.state), self.state.pending.room());
+        // The first message has no rows. Before it is known who publishes where, no room is kept for more.
+        let mut messages = Messages::new(body, MESSAGE_EXTRA_BYTES, self.state.pending.room());
         let first = first(messages.message(), &access).await?;
+        messages.allow(message_bytes_max(&self.state));
         let (name, id) = path(first.descriptor.as_ref())?;
         access.require_write(name)?;
         let stream = find(&self.state, name)?;

@@ -198,8 +198,9 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
     Ok((options, format))
 }
 
-/// What tells a source that bad records are passed over and do not end the job; no option that users write begins with #.
-pub const PASSES_BAD: &str = "#passes-bad";
+/// What tells a source that a cut of a file must be right, and not only be found wrong when all of it was read: bad records do not end
+/// the job, or rows count before all were read. No option that users write begins with #.
+pub const CUTS_SURELY: &str = "#cuts-surely";
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     Ok(Box::new(file_source(schema, raw)?))
@@ -233,7 +234,7 @@ fn file_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<FileSource, C
     Ok(FileSource {
         compression: options.compression,
         monitor: options.monitor_interval,
-        passes_bad: !raw.take_prefixed(PASSES_BAD).is_empty(),
+        cuts_surely: !raw.take_prefixed(CUTS_SURELY).is_empty(),
         ..FileSource::new(location, pattern, format, store, options.page_cache)
     })
 }

@@ -28,6 +28,9 @@ use super::rename::{exchange, rename_new, sync_directory};
 use super::writer::{AvroWriter, IpcWriter, Parts, TextWriter, Unnamed, WholeWriter, is_at};
 use crate::{Committable, ConnectError, Sink, SinkContext, Writer};
 
+/// Where a table is divided, many writers are open at once, each with a row group: none of them is larger, bytes.
+const PARTITION_GROUP_BYTES_MAX: u64 = 16 << 20;
+
 /// What every file name ends with until it is committed.
 pub(super) const IN_PROGRESS: &str = ".inprogress";
 
@@ -88,7 +91,13 @@ impl FileSink {
         let parts = parts.into_bucket(self.bucket.clone()).making(self.made.clone());
         Ok(match &self.format {
             FileFormat::Text(text) => Box::new(TextWriter::new(parts, text.encoder(&schema)?, self.compression)),
-            FileFormat::Parquet(options) => Box::new(WholeWriter::parquet(parts, options.clone(), schema)),
+            FileFormat::Parquet(options) => {
+                let mut options = options.clone();
+                if below.is_some() {
+                    options.row_group_bytes.0 = options.row_group_bytes.0.min(PARTITION_GROUP_BYTES_MAX);
+                }
+                Box::new(WholeWriter::parquet(parts, options, schema))
+            }
             FileFormat::Avro(options) => Box::new(AvroWriter::new(parts, options.clone(), schema)),
             FileFormat::Arrow(options) => Box::new(IpcWriter::new(parts, options.clone(), schema)),
             FileFormat::Orc(options) => Box::new(WholeWriter::orc(parts, options.clone(), schema)),

@@ -67,8 +67,8 @@ pub(super) struct FileSource {
     /// How often to look for more; `None` if the source is bounded.
     pub monitor: Option<Duration>,
     pub page_cache: PageCache,
-    /// Whether bad records are passed over, and do not end the job.
-    pub passes_bad: bool,
+    /// Whether files are cut only where that is sure to be right.
+    pub cuts_surely: bool,
     /// What it is read for: of a pipe that is only looked at nothing may be lost.
     pub purpose: Purpose,
     pub listing: Listing,
@@ -85,7 +85,7 @@ impl FileSource {
             compression: None,
             monitor: None,
             page_cache,
-            passes_bad: false,
+            cuts_surely: false,
             purpose: Purpose::Rows,
             listing,
             queue: Queue::default(),
@@ -194,12 +194,12 @@ impl FileSource {
         let ranges = match self.listing.place(&item.path)? {
             Place::Local => {
                 let file = File::open(&item.path).and_then(LocalFile::new).map_err(|e| failed(&e))?;
-                // A record that is torn where the file was cut ends the job, as long as nobody wants such records passed over.
-                let look = if self.passes_bad { Look::Everywhere } else { Look::Near };
+                // A record that is torn where the file was cut ends the job, when its reader comes there.
+                let look = if self.cuts_surely { Look::Everywhere } else { Look::Near };
                 ranges::cut(&file, item.size, range, how, readers, look).map_err(|e| failed(&e))?
             }
             Place::Remote(store, object) if object.seekable => {
-                let look = if self.passes_bad { Look::Nowhere } else { Look::Distant };
+                let look = if self.cuts_surely { Look::Nowhere } else { Look::Distant };
                 ranges::cut(&Exact(store.ranges(&object)), item.size, range, how, readers, look).map_err(|e| failed(&e))?
             }
             Place::Remote(..) => return Ok(vec![Piece::Whole]),

@@ -179,7 +179,7 @@ impl Input {
         }
     }
 
-    /// Whether `bytes[..end]`, from the last line consumed on, is UTF-8. Checks all complete lines
+    /// Whether `bytes[..end]`, from the last line consumed on, is UTF-8. Checks all complete characters
     /// at hand at once, so that small batches do not pay for it again and again.
     #[inline]
     fn is_utf8(&mut self, end: usize, finished: bool) -> bool {
@@ -187,7 +187,9 @@ impl Input {
             return true;
         }
         let from = self.checked.max(self.at);
-        let to = if finished { self.bytes.len() } else { memchr::memrchr(b'\n', &self.bytes).map_or(end, |n| n + 1).max(end) };
+        // An ASCII byte is the end of a character.
+        let whole = || self.bytes[end..].iter().rposition(u8::is_ascii).map_or(end, |n| end + n + 1);
+        let to = if finished { self.bytes.len() } else { whole() };
         self.checked = match std::str::from_utf8(&self.bytes[from..to]) {
             Ok(_) => to,
             Err(e) => from + e.valid_up_to(),

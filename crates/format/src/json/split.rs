@@ -64,6 +64,8 @@ pub(crate) struct Splitter {
 struct Inside {
     /// The brackets that are open: whether they are those of objects. None for what is neither object nor array.
     open: Vec<bool>,
+    /// How many of them are of arrays, and of objects.
+    count: [usize; 2],
     /// In a string, and behind a backslash in it.
     string: bool,
     escaped: bool,
@@ -84,7 +86,8 @@ impl Inside {
             b'[' => vec![false],
             _ => Vec::new(),
         };
-        Inside { open, string: first == b'"', escaped: false, last: first, column, lost: false, fresh: false }
+        let count = [false, true].map(|object| open.iter().filter(|one| **one == object).count());
+        Inside { open, count, string: first == b'"', escaped: false, last: first, column, lost: false, fresh: false }
     }
 
     /// Takes a byte outside of strings; whether the record ends before it or behind it.
@@ -99,15 +102,29 @@ impl Inside {
             b'{' | b'[' => match self.open.last() {
                 None => return Some(End::Before),
                 Some(true) if byte == b'{' && self.last != b':' => return Some(End::Before),
-                Some(_) => self.open.push(byte == b'{'),
+                Some(_) => {
+                    self.open.push(byte == b'{');
+                    self.count[usize::from(byte == b'{')] += 1;
+                }
             },
-            b'}' | b']' => match self.open.iter().rposition(|object| *object == (byte == b'}')) {
-                Some(0) => return Some(End::Behind),
-                Some(outer) => self.open.truncate(outer),
-                // The end of the array in which it stands.
-                None if byte == b']' && array => return Some(End::Before),
-                None => {}
-            },
+            b'}' | b']' => {
+                let object = byte == b'}';
+                if self.count[usize::from(object)] > 0 {
+                    // Brackets of the other kind within it were not closed. Each is looked at once.
+                    while let Some(top) = self.open.pop() {
+                        self.count[usize::from(top)] -= 1;
+                        if top == object {
+                            break;
+                        }
+                    }
+                    if self.open.is_empty() {
+                        return Some(End::Behind);
+                    }
+                } else if !object && array {
+                    // The end of the array in which it stands.
+                    return Some(End::Before);
+                }
+            }
             _ => {}
         }
         self.last = byte;
@@ -199,6 +216,8 @@ impl Splitter {
             match byte {
                 b'\n' => self.line = self.place + at as u64 + 1,
                 b' ' | b'\t' | b'\r' => {}
+                // Objects with commas between them need not stand in an array.
+                b',' if self.array == Array::Unknown => {}
                 b',' if self.array != Array::No => self.array = Array::Open,
                 b']' if self.array != Array::No => self.array = Array::No,
                 b'[' if self.array != Array::Open => self.array = Array::Open,
@@ -273,6 +292,8 @@ pub(crate) fn form_behind(bytes: &[u8], complete: bool) -> Option<JsonForm> {
     match bytes.first() {
         None => complete.then_some(JsonForm::Lines),
         Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | b']') => Some(JsonForm::Document),
+        // Records with nothing between them, or lines.
+        Some(b'{') => form(bytes, complete),
         Some(_) => Some(JsonForm::Lines),
     }
 }

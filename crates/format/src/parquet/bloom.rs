@@ -5,11 +5,13 @@ use std::fmt;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema};
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Type;
 use parquet::bloom_filter::Sbbf;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::reader::ChunkReader;
+use parquet::file::reader::{ChunkReader, Length};
 
 use super::extent::{Filters, leaf};
 
@@ -46,10 +48,34 @@ impl<R: ChunkReader> Blooms<'_, R> {
                 Sbbf::from_bytes(&self.input.get_bytes(offset, length).ok()?).ok()?
             }
             // Older programs do not say how long it is; its head does.
-            None => Sbbf::read_from_column_chunk(column, self.input).ok()??,
+            None => Sbbf::read_from_column_chunk(column, &Bounded(self.input)).ok()??,
         };
         // The library takes its blocks for granted.
         (filter.num_blocks() > 0).then_some(filter)
+    }
+}
+
+/// What gives no more bytes at once than a filter may have: its head may lie, too.
+struct Bounded<'a, R>(&'a R);
+
+impl<R: Length> Length for Bounded<'_, R> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Bounded<'_, R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> Result<R::T, ParquetError> {
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if length > FILTER_BYTES_MAX || start.checked_add(length as u64).is_none_or(|end| end > self.0.len()) {
+            return Err(ParquetError::General("a filter is too large, or lies outside of the file".into()));
+        }
+        self.0.get_bytes(start, length)
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn runs(metadata: &ArrowReaderMetadata, group: usize, asked: &Schema)
 
 /// Whether the pages of all columns of a row group follow each other in its rows, and lie where the footer says that the columns do: the
 /// reader takes it for granted.
-fn is_sound(metadata: &ParquetMetaData, group: usize, rows: u64) -> Option<bool> {
+pub(super) fn is_sound(metadata: &ParquetMetaData, group: usize, rows: u64) -> Option<bool> {
     let offsets = metadata.offset_index()?.get(group)?;
     let columns = metadata.row_group(group).columns();
     let lies_in = |column: &ColumnChunkMetaData, page: &PageLocation| {
@@ -76,8 +76,14 @@ fn is_sound(metadata: &ParquetMetaData, group: usize, rows: u64) -> Option<bool>
         let (from, size) = (u64::try_from(page.offset), u64::try_from(page.compressed_page_size));
         matches!((from, size), (Ok(from), Ok(size)) if from >= begin && from + size <= begin + length)
     };
+    // An index that has not all pages would have rows left out.
+    let fills = |column: &ColumnChunkMetaData, index: &[PageLocation]| {
+        let (begin, length) = column.byte_range();
+        let end = |page: &PageLocation| page.offset + i64::from(page.compressed_page_size);
+        index.windows(2).all(|pair| end(&pair[0]) == pair[1].offset) && index.last().is_some_and(|last| end(last) as u64 == begin + length)
+    };
     let sound = |(column, index): (&ColumnChunkMetaData, &Vec<PageLocation>)| {
-        begins(index, rows).is_some() && index.iter().all(|page| lies_in(column, page))
+        begins(index, rows).is_some() && index.iter().all(|page| lies_in(column, page)) && fills(column, index)
     };
     Some(offsets.len() == columns.len() && columns.iter().zip(offsets.iter().map(|index| index.page_locations())).all(sound))
 }
@@ -106,7 +112,7 @@ impl Pages {
         let all = metadata.metadata();
         let (columns, offsets, chunk) = (all.column_index()?, all.offset_index()?, all.row_group(group).column(number));
         // Old programs compared texts by signed bytes.
-        if chunk.statistics().is_some_and(|known| known.is_min_max_deprecated()) {
+        if chunk.statistics().is_some_and(|known| super::is_of_old(known)) {
             return None;
         }
         let begins = begins(offsets.get(group)?.get(number)?.page_locations(), rows)?;

@@ -94,7 +94,7 @@ impl BatchRunner {
 
     fn physical(&self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, JobError> {
         check_not_in(plan)?;
-        let lowered = lower::lower(plan.clone(), &self.sources, table::Reading::of(&self.settings))?;
+        let lowered = lower::lower(plan.clone(), &self.sources, table::Reading::of(&self.settings, plan))?;
         let state = self.state.clone();
         Ok(self.runtime.block_on(async move { state.create_physical_plan(&lowered).await })?)
     }

@@ -13,6 +13,7 @@ use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{Column, DFSchema, Result, ScalarValue};
 use datafusion_expr::utils::conjunction;
 use datafusion_expr::{Expr, Operator};
+use datafusion_physical_expr::utils::{Guarantee, LiteralGuarantee};
 use tidemill_connect::{ConnectError, FileSelection, Reader, ReaderContext, Selection, Source, Split};
 use tidemill_format::parquet::{Extent, Extents};
 
@@ -58,7 +59,10 @@ pub(super) fn selection(conditions: &[Expr], physical: &Schema, state: &dyn Sess
         let answer = test.evaluate(rows).and_then(|answer| answer.into_array(rows.num_rows()));
         answer.ok()?.as_boolean_opt().cloned()
     });
-    Ok(Some(selection.with_parts(move |known| predicate.as_ref()?.prune(&Known { columns: &columns, known }).ok())))
+    // Filters say which values are not there, by which only a part of a file is left out in which some value was looked for.
+    let guarantees = predicate.iter().flat_map(|predicate| predicate.literal_guarantees());
+    let sought: Vec<_> = guarantees.filter(|guarantee| guarantee.guarantee == Guarantee::In).cloned().collect();
+    Ok(Some(selection.with_parts(move |known| predicate.as_ref()?.prune(&Known { columns: &columns, known, sought: &sought }).ok())))
 }
 
 /// Whether a condition speaks of nothing but `constants`, metadata columns (key and column) that have one value in all rows of a file.
@@ -111,6 +115,8 @@ pub(super) fn file_selection(conditions: &[Expr], constants: &[(String, FieldRef
 struct Known<'a> {
     columns: &'a Schema,
     known: &'a Extents<'a>,
+    /// The columns in which some values are looked for.
+    sought: &'a [LiteralGuarantee],
 }
 
 impl Known<'_> {
@@ -142,7 +148,8 @@ impl PruningStatistics for Known<'_> {
     }
 
     fn contained(&self, column: &Column, values: &HashSet<ScalarValue>) -> Option<BooleanArray> {
-        let at = self.columns.index_of(&column.name).ok()?;
+        let is_sought = |one: &LiteralGuarantee| one.column.name == column.name && one.literals == *values;
+        let at = self.columns.index_of(&column.name).ok().filter(|_| self.sought.iter().any(is_sought))?;
         let values = ScalarValue::iter_to_array(values.iter().cloned()).ok()?;
         let lack = self.known.filters?.lack(at, values.as_ref())?;
         // What does not lack all of them may have one, and others beside it.

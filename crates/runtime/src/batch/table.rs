@@ -15,8 +15,9 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{DataFusionError, Result};
-use datafusion_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
 use tidemill_connect::{Changelog, Fetching, Polled, ReadRequest, ReaderContext, Source, Split, Waker};
@@ -57,11 +58,16 @@ pub(super) struct ConnectorTable {
 pub(super) struct Reading {
     at_once: AtOnce,
     memory: Option<u64>,
+    /// The query may end before its tables do.
+    stops_early: bool,
 }
 
 impl Reading {
-    pub fn of(settings: &Settings) -> Self {
-        Reading { at_once: settings.read_parallel, memory: settings.memory.map(|m| m.0) }
+    pub fn of(settings: &Settings, plan: &LogicalPlan) -> Self {
+        // What asks whether there are rows is a join, and reads all.
+        let limited = plan.exists(|part| Ok(matches!(part, LogicalPlan::Limit(_))));
+        let stops_early = limited.expect("the condition cannot fail");
+        Reading { at_once: settings.read_parallel, memory: settings.memory.map(|m| m.0), stops_early }
     }
 }
 
@@ -73,7 +79,7 @@ impl fmt::Debug for ConnectorTable {
 
 impl ConnectorTable {
     pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading) -> Result<Self, JobError> {
-        let (source, options) = connector::source(&table)?;
+        let (source, options) = connector::source(&table, !reading.stops_early)?;
         if !source.bounded() {
             return Err(JobError::usage(format!(
                 "table '{}' has no end, so a batch job cannot read it; SET 'execution.runtime-mode' = 'streaming', or bound it",

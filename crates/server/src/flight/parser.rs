@@ -80,6 +80,11 @@ impl Parser {
         Parser { bytes_max, at: At::Prefix(0), prefix: [0; PREFIX_BYTES], left: 0, number: 0, digits: 0, fields, body }
     }
 
+    /// Takes messages of up to so many bytes from now on.
+    pub fn allow(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
     /// Whether no part of a message has come.
     pub fn is_between(&self) -> bool {
         self.at == At::Prefix(0)

@@ -146,7 +146,11 @@ impl Put {
                 }
                 let Some(message) = self.messages.message().now_or_never() else { break };
                 match message {
-                    Ok(Some(message)) => self.take(message)?,
+                    Ok(Some(message)) => {
+                        if !self.accept(message).await? {
+                            return Ok(None);
+                        }
+                    }
                     Ok(None) => return self.finish().await,
                     Err(status) => return Err(broken(&status)),
                 }
@@ -160,16 +164,30 @@ impl Put {
                 () = self.answers.closed() => return Ok(None),
             };
             match message {
-                Ok(Some(message)) => self.take(message)?,
+                Ok(Some(message)) => {
+                    if !self.accept(message).await? {
+                        return Ok(None);
+                    }
+                }
                 Ok(None) => return self.finish().await,
                 Err(status) => return Err(broken(&status)),
             }
         }
     }
 
+    /// Takes a message, whose bytes count until there is room in the queue beside it; false if the publisher has gone.
+    async fn accept(&mut self, message: Message) -> Result<bool, ApiError> {
+        self.take(message)?;
+        let there = self.room().await?;
+        self.messages.settle();
+        Ok(there)
+    }
+
     /// Waits until there is room for what was taken last, which is in the queue already; false if the publisher has gone.
     async fn room(&mut self) -> Result<bool, ApiError> {
         while !self.inlet.has_room()? {
+            // Room for another message would be kept from others, for nothing.
+            self.messages.unwait();
             if !self.pause().await? {
                 return Ok(false);
             }
@@ -202,7 +220,6 @@ impl Put {
             let bytes = bytes.max(self.decoder.unpacked());
             self.inlet.send_ahead(Incoming { batch, offset: note.offset, position: note.position, bytes, arrival_ns })?;
         }
-        self.messages.settle();
         if note.urge {
             self.inlet.urge();
         }

@@ -101,7 +101,7 @@ pub(super) async fn publish(
         Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken, &mut room).await,
     };
     drop(room);
-    if published.as_ref().is_err_and(|e| matches!(e.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::PAYLOAD_TOO_LARGE)) {
+    if published.is_err() {
         body.discard().await;
     }
     let told = |e: ApiError| match taken.rows {
@@ -191,8 +191,13 @@ async fn take_text(
         text::decode(kind, &all, &schema)?
     } else {
         let schema = schema.clone();
-        let _turn = DECODED_AT_ONCE.acquire().await;
-        let decoded = Handle::current().spawn_blocking(move || text::decode(kind, &all, &schema)).await;
+        let turn = DECODED_AT_ONCE.acquire().await;
+        // Who gives up does not end the decoding, which goes on with its turn.
+        let decode = move || {
+            let _turn = turn;
+            text::decode(kind, &all, &schema)
+        };
+        let decoded = Handle::current().spawn_blocking(decode).await;
         decoded.unwrap_or_else(|e| Err(ApiError::internal(format!("internal error: {e}"))))?
     };
     let mut inlet = Inlet::open(stream, &query.publisher)?;
@@ -243,10 +248,9 @@ async fn take_arrow(
                 taken.count(count);
             }
         }
-        // An endless one that pauses between two messages holds nothing.
-        if messages.buffered() == 0 {
-            room.empty();
-        }
+        // An endless one holds no more than the message that has begun.
+        room.empty();
+        let _ = room.try_grow(messages.buffered());
     }
     messages.finish()?;
     let (_, inlet) = open.ok_or_else(|| {

@@ -26,7 +26,7 @@ impl Planner<'_> {
         if let Some(rel) = self.sources.get(&number) {
             return Ok(rel.clone());
         }
-        let (source, options) = connector::source(table)?;
+        let (source, options) = connector::source(table, false)?;
         let changelog = source.changelog();
         let mut columns = self.tables_read.columns(number).clone();
         if changelog == Changelog::Upsert {
