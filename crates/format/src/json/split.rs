@@ -216,8 +216,6 @@ impl Splitter {
             match byte {
                 b'\n' => self.line = self.place + at as u64 + 1,
                 b' ' | b'\t' | b'\r' => {}
-                // Objects with commas between them need not stand in an array.
-                b',' if self.array == Array::Unknown => {}
                 b',' if self.array != Array::No => self.array = Array::Open,
                 b']' if self.array != Array::No => self.array = Array::No,
                 b'[' if self.array != Array::Open => self.array = Array::Open,
@@ -247,7 +245,7 @@ impl Splitter {
                     at += 1;
                     continue;
                 }
-                let Some(n) = memchr::memchr3(b'"', b'\\', b'\n', &bytes[at..]) else { return None };
+                let n = memchr::memchr3(b'"', b'\\', b'\n', &bytes[at..])?;
                 at += n;
                 match bytes[at] {
                     b'"' => (record.string, record.last) = (false, b'"'),

@@ -63,7 +63,7 @@ pub(super) fn extents<'a>(
         let converter = converter.with_missing_null_counts_as_zero(false);
         let number = converter.parquet_column_index()?;
         // Old programs compared texts by signed bytes.
-        if groups.iter().any(|group| group.column(number).statistics().is_some_and(|known| super::is_of_old(known))) {
+        if groups.iter().any(|group| group.column(number).statistics().is_some_and(super::is_of_old)) {
             return None;
         }
         // The library asserts that bytes of a decimal are some, and not more than it has; nobody has looked at these.

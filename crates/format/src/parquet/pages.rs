@@ -112,7 +112,7 @@ impl Pages {
         let all = metadata.metadata();
         let (columns, offsets, chunk) = (all.column_index()?, all.offset_index()?, all.row_group(group).column(number));
         // Old programs compared texts by signed bytes.
-        if chunk.statistics().is_some_and(|known| super::is_of_old(known)) {
+        if chunk.statistics().is_some_and(super::is_of_old) {
             return None;
         }
         let begins = begins(offsets.get(group)?.get(number)?.page_locations(), rows)?;

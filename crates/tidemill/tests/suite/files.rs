@@ -571,7 +571,7 @@ fn a_large_csv_file_is_cut_by_the_quotes_near_each_cut() {
     let (plain, long) = ("x".repeat(80), "y".repeat(40));
 
     // Lines end in the quotes of every third row, and look like rows there.
-    let quoted = |n: u64| if n % 3 == 0 { format!("\"{long}\n7,\"\"{long}\"\",7\n\"") } else { format!("{plain}{plain}") };
+    let quoted = |n: u64| if n.is_multiple_of(3) { format!("\"{long}\n7,\"\"{long}\"\",7\n\"") } else { format!("{plain}{plain}") };
     let input = scratch.write("quoted.csv", text(&quoted));
     assert!(std::fs::metadata(&input).expect("the file").len() > 64 << 20, "all quotes of a smaller file are counted");
     let (rows, done) = by_four(&scratch, &table(&input), query);
