@@ -61,9 +61,9 @@ options! {
         flink "parquet.compression" => compression: ParquetCompression = ParquetCompression::Snappy;
         /// The most rows that a row group gets.
         ours "parquet.row-group.rows" => row_group_rows: usize = 1_048_576usize;
-        /// The size at which a row group is closed, encoded and not compressed. A writer holds the group compressed, and up to
-        /// 2 MB for each of its columns; where a table is divided into directories, each of which has a writer, groups are closed
-        /// at 16 MB.
+        /// The size at which a row group is closed: bytes of its rows, neither encoded nor compressed. A writer holds the group
+        /// encoded and compressed, and up to 2 MB for each of its columns; where a table is divided into directories, each of
+        /// which has a writer, groups are closed at 16 MB.
         flink "parquet.block.size" => row_group_bytes: ByteSize = ByteSize(128 << 20);
         /// Columns, with commas between them, that get a Bloom filter in each row group: by it a reader that looks for
         /// single values (`=`, `IN`) passes over row groups that have none of them. For columns of many different values
@@ -469,6 +469,10 @@ const SAMPLE_BYTES_MIN: usize = 256 << 10;
 /// Writes one file. A row group is held in memory, encoded, until it is full.
 pub struct ParquetFileWriter {
     out: Out,
+    /// Bytes and rows at which a row group is closed.
+    group_max: (u64, usize),
+    /// Bytes and rows of the open one.
+    group: (u64, usize),
 }
 
 /// What is written to: how columns are encoded is settled when the first rows are there.
@@ -503,10 +507,12 @@ impl ParquetFileWriter {
         let properties = properties
             .set_compression(compression)
             .set_max_row_group_row_count(Some(options.row_group_rows))
-            .set_max_row_group_bytes(Some(usize::try_from(options.row_group_bytes.0).unwrap_or(usize::MAX)))
+            // The library counts pages as they are compressed, and dictionaries as they are not: groups would be of all sizes.
+            .set_max_row_group_bytes(None)
             .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_string());
         begin(std::io::sink(), schema, properties.clone())?;
-        Ok(ParquetFileWriter { out: Out::Fresh(out, schema.clone(), Box::new(properties)) })
+        let out = Out::Fresh(out, schema.clone(), Box::new(properties));
+        Ok(ParquetFileWriter { out, group_max: (options.row_group_bytes.0, options.row_group_rows), group: (0, 0) })
     }
 
     /// The writer below, begun for a file that starts with these rows.
@@ -530,7 +536,21 @@ impl ParquetFileWriter {
     /// # Errors
     /// Writing failed.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
-        self.begun(Some(batch))?.write(batch).map_err(writing)
+        self.begun(Some(batch))?.write(batch).map_err(writing)?;
+        let (bytes_max, rows_max) = self.group_max;
+        let (bytes, rows) = (bytes_of(batch), self.group.1 + batch.num_rows());
+        if rows >= rows_max {
+            // The library has closed it, and begun one with the rows that are left.
+            let left = rows % rows_max;
+            self.group = (bytes * left.min(batch.num_rows()) as u64 / batch.num_rows().max(1) as u64, left);
+        } else {
+            self.group = (self.group.0 + bytes, rows);
+        }
+        if self.group.0 >= bytes_max {
+            self.group = (0, 0);
+            self.begun(None)?.flush().map_err(writing)?;
+        }
+        Ok(())
     }
 
     /// Bytes held in memory, and bytes handed to the writer below.
@@ -558,6 +578,11 @@ impl ParquetFileWriter {
 fn begin<W: Write + Send>(out: W, schema: &SchemaRef, properties: WriterPropertiesBuilder) -> Result<ArrowWriter<W>, FormatError> {
     ArrowWriter::try_new(out, schema.clone(), Some(properties.build()))
         .map_err(|e| FormatError::unsupported(format!("cannot write these columns as parquet: {e}")))
+}
+
+/// Bytes that the rows of a batch take, whatever they are slices of.
+fn bytes_of(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
 }
 
 /// The columns of text whose first values nearly all differ, and are many enough to say so.

@@ -233,3 +233,24 @@ fn texts_that_all_differ_get_no_dictionary() {
     let has: Vec<bool> = metadata.metadata().row_group(0).columns().iter().map(|c| c.dictionary_page_offset().is_some()).collect();
     assert_eq!(has, [true, false, true]);
 }
+
+/// Groups were closed by compressed bytes where pages were complete: texts that compress well made one of all rows.
+#[test]
+fn row_groups_are_closed_by_the_bytes_of_their_rows() {
+    let rows_of_groups = |pairs: &[(&str, &str)]| -> Vec<i64> {
+        let temp = Temp::new("groups");
+        let long = "0123456789".repeat(100);
+        let text = |from: usize| StringArray::from_iter_values((from..from + 100).map(|n| format!("{n}{long}")));
+        let batches: Vec<RecordBatch> =
+            (0..10).map(|n| RecordBatch::try_from_iter([("t", Arc::new(text(n * 100)) as ArrayRef)]).unwrap()).collect();
+        let mut writer = ParquetFileWriter::new(Box::new(File::create(&temp.0).unwrap()), &batches[0].schema(), &options(pairs)).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        drop(writer.finish().unwrap());
+        row_groups(&temp.0).unwrap().iter().map(|(rows, _)| *rows as i64).collect()
+    };
+    // A hundred rows are 100 KB.
+    assert_eq!(rows_of_groups(&[("parquet.block.size", "250 kb")]), [300, 300, 300, 100]);
+    assert_eq!(rows_of_groups(&[("parquet.row-group.rows", "350")]), [350, 350, 300]);
+    assert_eq!(rows_of_groups(&[("parquet.block.size", "250 kb"), ("parquet.row-group.rows", "150")]), [150, 150, 150, 150, 150, 150, 100]);
+    assert_eq!(rows_of_groups(&[("parquet.block.size", "1 gb")]), [1000]);
+}
