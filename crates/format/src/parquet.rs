@@ -460,6 +460,11 @@ fn load<R: ChunkReader>(path: &Path, input: &R, options: ArrowReaderOptions) -> 
     Ok(metadata)
 }
 
+/// About the largest page of a column, bytes. A writer holds an unfinished one of each column, a reader one of each that it reads: of
+/// a hundred columns a hundred MB, if they had a MB each, as they have by default.
+const PAGE_BYTES: usize = 256 << 10;
+/// After so many values it is looked whether a page is full.
+const PAGE_ROWS_LOOKED_AT: usize = 256;
 /// Values of a column that are looked at to find out whether a dictionary would pay.
 const SAMPLE_ROWS: usize = 8192;
 /// A dictionary ends where it has a MB. Where a quarter of that comes from values that nearly all differ, it will end so, or hold
@@ -506,6 +511,8 @@ impl ParquetFileWriter {
         }
         let properties = properties
             .set_compression(compression)
+            .set_data_page_size_limit(PAGE_BYTES)
+            .set_write_batch_size(PAGE_ROWS_LOOKED_AT)
             .set_max_row_group_row_count(Some(options.row_group_rows))
             // The library counts pages as they are compressed, and dictionaries as they are not: groups would be of all sizes.
             .set_max_row_group_bytes(None)
