@@ -30,8 +30,6 @@ import json
 import os
 import shutil
 import signal
-import statistics
-import subprocess
 import sys
 
 sys.dont_write_bytecode = True
@@ -93,17 +91,6 @@ def options():
 
 def shards(mode):
     return 1 if mode == "serial" else CORES
-
-
-def copying(processes):
-    """Bytes of memory that so many processes copy a second together, in blocks too large for the processors' caches: the median of five."""
-    work = "import time; a, b = bytearray(64 << 20), bytearray(64 << 20); a[:] = b; t = time.monotonic()"
-    work += "\nfor _ in range(30): a[:] = b\nprint(time.monotonic() - t)"
-    rates = []
-    for _ in range(5):
-        running = [subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-        rates.append(processes * 30 * (64 << 20) / max(float(one.communicate()[0]) for one in running))
-    return statistics.median(rates)
 
 
 class Bench:
@@ -300,7 +287,6 @@ class Bench:
             f"The bucket answers after {a.latency_ms} ms, {a.connection_mb} MB/s a connection, {a.bandwidth_mb} MB/s in all.",
             "What is written is read from the Parquet file.",
             "Seconds of ours are those of the whole process, of others without their start. Memory is the most of any round.",
-            f"Where memory is the limit parallel cannot be much more: {CORES} processes copy {copying(CORES) / copying(1):.2f} times what one does.",
             "",
         ]
         for direction in ("read", "write"):

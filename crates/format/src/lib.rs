@@ -25,11 +25,16 @@ pub mod text;
 pub mod types;
 pub mod xlsx;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use tidemill_block::{Block, RowKind};
 
 pub use error::FormatError;
+
+/// Bytes that the rows of a batch take in memory, whatever they are slices of.
+pub fn bytes_of(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+}
 
 /// A record that could not be decoded.
 #[derive(Clone, Debug, PartialEq)]

@@ -38,7 +38,7 @@ pub use parquet::file::reader::{ChunkReader, Length};
 use self::bloom::Blooms;
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
-use crate::{FormatError, option_enum, options};
+use crate::{FormatError, bytes_of, option_enum, options};
 
 option_enum! {
     /// How the pages of a file are compressed.
@@ -545,7 +545,7 @@ impl ParquetFileWriter {
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
         self.begun(Some(batch))?.write(batch).map_err(writing)?;
         let (bytes_max, rows_max) = self.group_max;
-        let (bytes, rows) = (bytes_of(batch), self.group.1 + batch.num_rows());
+        let (bytes, rows) = (bytes_of(batch) as u64, self.group.1 + batch.num_rows());
         if rows >= rows_max {
             // The library has closed it, and begun one with the rows that are left.
             let left = rows % rows_max;
@@ -585,11 +585,6 @@ impl ParquetFileWriter {
 fn begin<W: Write + Send>(out: W, schema: &SchemaRef, properties: WriterPropertiesBuilder) -> Result<ArrowWriter<W>, FormatError> {
     ArrowWriter::try_new(out, schema.clone(), Some(properties.build()))
         .map_err(|e| FormatError::unsupported(format!("cannot write these columns as parquet: {e}")))
-}
-
-/// Bytes that the rows of a batch take, whatever they are slices of.
-fn bytes_of(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
 }
 
 /// The columns of text whose first values nearly all differ, and are many enough to say so.

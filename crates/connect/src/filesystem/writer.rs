@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, RecordBatch};
 use tidemill_block::Block;
 use tidemill_format::Encoder;
 use tidemill_format::compression::{self, CompressWriter, Compression};
@@ -39,11 +38,6 @@ const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// Why a single file cannot be written between checkpoints.
 const NOT_IN_STEPS: &str = "a checkpoint closes it, and a single file cannot go on; write a directory, or run the job in batch mode";
-
-/// Bytes that the rows of a batch take, whatever they are slices of.
-fn bytes_of(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
-}
 
 /// The file of a table that is one file: kept open, and so locked, from its end until it has its name.
 pub(super) type Unnamed = Arc<Mutex<Option<Arc<File>>>>;

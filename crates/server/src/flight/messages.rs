@@ -81,11 +81,6 @@ impl Messages {
         self.room.empty();
     }
 
-    /// Waits no more for room for a message that has begun: it is asked for again when the next message is.
-    pub fn unwait(&mut self) {
-        self.more = None;
-    }
-
     /// Messages of up to so many bytes are taken from now on. To be said between two messages.
     pub fn allow(&mut self, bytes_max: usize) {
         self.parser.allow(bytes_max);

@@ -139,11 +139,8 @@ impl Put {
     /// Gives the last acknowledgement, or `None` if the publisher has gone.
     async fn publish(&mut self) -> Result<Option<u64>, ApiError> {
         loop {
-            // What has come is taken without a look at anything else, as long as there is room.
+            // What has come is taken without a look at anything else.
             for _ in 0..MESSAGES_AT_ONCE {
-                if !self.room().await? {
-                    return Ok(None);
-                }
                 let Some(message) = self.messages.message().now_or_never() else { break };
                 match message {
                     Ok(Some(message)) => {
@@ -175,23 +172,16 @@ impl Put {
         }
     }
 
-    /// Takes a message, whose bytes count until there is room in the queue beside it; false if the publisher has gone.
+    /// Takes a message, and waits until there is room in the queue beside it, until when its bytes count; false if the publisher
+    /// has gone.
     async fn accept(&mut self, message: Message) -> Result<bool, ApiError> {
         self.take(message)?;
-        let there = self.room().await?;
-        self.messages.settle();
-        Ok(there)
-    }
-
-    /// Waits until there is room for what was taken last, which is in the queue already; false if the publisher has gone.
-    async fn room(&mut self) -> Result<bool, ApiError> {
         while !self.inlet.has_room()? {
-            // Room for another message would be kept from others, for nothing.
-            self.messages.unwait();
             if !self.pause().await? {
                 return Ok(false);
             }
         }
+        self.messages.settle();
         Ok(true)
     }
 

@@ -4,8 +4,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
 use tidemill_format::avro::AvroFileOptions;
+use tidemill_format::bytes_of;
 
-use super::{Parts, ROWS_MAX, WholeWriter, bytes_of};
+use super::{Parts, ROWS_MAX, WholeWriter};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
 /// Bytes of rows, as they are in memory, after which a block of the file ends: whoever writes or reads one holds it whole, several

@@ -2,9 +2,10 @@
 
 use arrow::datatypes::SchemaRef;
 use tidemill_block::Block;
+use tidemill_format::bytes_of;
 use tidemill_format::ipc::ArrowOptions;
 
-use super::{Parts, WholeWriter, bytes_of};
+use super::{Parts, WholeWriter};
 use crate::{Committable, ConnectError, Writer, WriterStats};
 
 /// Bytes gathered before they become a batch, though it has fewer rows than it may have.
