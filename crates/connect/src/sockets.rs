@@ -39,6 +39,11 @@ impl Watched {
         }
     }
 
+    /// Whether there may be something to read.
+    pub fn is_noted(&self) -> bool {
+        self.since_ns.load(Ordering::Relaxed) > 0
+    }
+
     /// Since when there may be something to read, if there may be; then nothing is known any more.
     pub fn take(&self) -> Option<u64> {
         let since_ns = self.since_ns.load(Ordering::Relaxed);

@@ -77,8 +77,9 @@ const FILTER_MISTAKES: f64 = 0.01;
 /// Filters are made for no more different values a row group, lest they take much memory; more of them are mistaken more often.
 const FILTER_VALUES_MAX: usize = 1 << 20;
 
-/// About what a batch holds at most, bytes, where rows are wide.
-const BATCH_BYTES: i64 = 16 << 20;
+/// About what a batch holds at most, bytes, where rows are wide: what does not stay in a processor's cache until it is used is written to
+/// memory and read again.
+const BATCH_BYTES: i64 = 4 << 20;
 /// But so many rows it always holds, if that many are asked for: each batch costs a little for each column.
 const BATCH_ROWS_MIN: usize = 256;
 
@@ -462,7 +463,7 @@ fn load<R: ChunkReader>(path: &Path, input: &R, options: ArrowReaderOptions) -> 
 
 /// About the largest page of a column, bytes. A writer holds an unfinished one of each column, a reader one of each that it reads: of
 /// a hundred columns a hundred MB, if they had a MB each, as they have by default.
-const PAGE_BYTES: usize = 256 << 10;
+const PAGE_BYTES: usize = 128 << 10;
 /// After so many values it is looked whether a page is full.
 const PAGE_ROWS_LOOKED_AT: usize = 256;
 /// Values of a column that are looked at to find out whether a dictionary would pay.

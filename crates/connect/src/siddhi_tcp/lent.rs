@@ -11,6 +11,9 @@
 //! bytes that are no frames, the end of the connection, is left as it is and given back to the thread, which alone may
 //! wait or report. And the thread takes its connection back from a reader that does not look at it for a while
 //! ([`UNSEEN`]), whose worker is held up by a sink, say: there may be frames for others in it.
+//!
+//! A publisher that writes small frames one by one, as fast as it can, pays for each time that the reader goes to sleep:
+//! its next write has to wake it. So while frames come that fast the reader lets some gather ([`GATHER`]) before it reads.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -18,6 +21,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tidemill_block::clock;
@@ -39,6 +43,12 @@ const HEAVY_READS: u32 = 4;
 /// After a read of so many bytes more may well have come by the time that they are worked off; after fewer it is
 /// cheaper to go to sleep and to be woken at once.
 const AGAIN_BYTES: usize = 4 << 10;
+/// Frames that are no further apart come fast, ns: about what a write of one and the waking of its reader take.
+const FAST_NS: u64 = 15_000;
+/// After so many reads of frames that came fast, none of them a heavy one, the reader lets frames gather,
+const FAST_READS: u32 = 32;
+/// for so long. The system makes it up to twice as long.
+const GATHER: Duration = Duration::from_micros(50);
 /// A connection that was silent for so long makes room for another when there are as many as there may be, ns.
 const SILENT_NS: u64 = 1_000_000_000;
 
@@ -131,6 +141,7 @@ impl Lent {
         match received {
             Err(e) if e.kind() == ErrorKind::WouldBlock => true,
             Ok(bytes) if bytes > 0 => {
+                desk.bytes += bytes;
                 loan.intake.assembly.advance(bytes);
                 let ours = desk.work_off(&mut loan.intake, &self.peer, since_ns, now_ns, rows);
                 state.read_ns = now_ns;
@@ -160,6 +171,9 @@ struct Desk<'a> {
     shared: &'a Shared,
     channel: &'a Channel,
     batcher: &'a mut Batcher,
+    /// What was read and worked off.
+    bytes: usize,
+    frames: u64,
 }
 
 impl Desk<'_> {
@@ -182,6 +196,7 @@ impl Desk<'_> {
                     intake.frames += 1;
                     let place = Place { peer, number: intake.frames, offset: intake.offset + at as u64 };
                     self.batcher.add(buffer, at, &frame, place);
+                    self.frames += 1;
                     at += frame.length;
                     if self.batcher.rows() >= BATCH_ROWS {
                         finish(self.batcher);
@@ -201,12 +216,36 @@ impl Desk<'_> {
 pub struct Borrowed {
     connections: Vec<Arc<Lent>>,
     batcher: Batcher,
+    pace: Pace,
+}
+
+/// How fast small frames come.
+#[derive(Default)]
+struct Pace {
+    /// When something was last read, ns.
+    read_ns: u64,
+    /// So many reads one after the other were of frames that came fast, and none was a heavy one.
+    fast_reads: u32,
+}
+
+impl Pace {
+    /// Whether it is worth while to let frames gather.
+    fn is_fast(&self) -> bool {
+        self.fast_reads >= FAST_READS
+    }
+
+    /// Takes note of a read of `frames` in so many bytes.
+    fn note(&mut self, now_ns: u64, frames: u64, bytes: usize) {
+        let fast = bytes < HEAVY_BYTES && now_ns.saturating_sub(self.read_ns) <= frames.saturating_mul(FAST_NS);
+        self.fast_reads = if fast { self.fast_reads.saturating_add(1) } else { 0 };
+        self.read_ns = now_ns;
+    }
 }
 
 impl Borrowed {
     /// None yet; their frames will be made into batches by `batcher`.
     pub fn new(batcher: Batcher) -> Self {
-        Borrowed { connections: Vec::new(), batcher }
+        Borrowed { connections: Vec::new(), batcher, pace: Pace::default() }
     }
 
     /// Where further ones are put.
@@ -231,13 +270,47 @@ impl Borrowed {
 
     /// Reads those in which there is something, of which the reader's table is `channel`.
     pub fn read(&mut self, shared: &Shared, channel: &Channel, rows: &mut VecDeque<Rows>) {
-        let mut desk = Desk { shared, channel, batcher: &mut self.batcher };
+        if !self.connections.iter().any(|lent| lent.watched.is_noted()) {
+            return;
+        }
+        if self.pace.is_fast() {
+            thread::sleep(GATHER);
+        }
+        let mut desk = Desk { shared, channel, batcher: &mut self.batcher, bytes: 0, frames: 0 };
         self.connections.retain(|lent| lent.watched.take().is_none_or(|since_ns| lent.read(since_ns, &mut desk, rows)));
+        let Desk { bytes, frames, .. } = desk;
+        self.pace.note(clock::now_ns(), frames, bytes);
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
         self.connections.iter().for_each(|lent| lent.give_back(None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_frames_that_come_fast_gather() {
+        let (mut pace, mut now_ns) = (Pace::default(), 1_000_000);
+        let mut read = |pace: &mut Pace, after_ns, frames, bytes| {
+            now_ns += after_ns;
+            pace.note(now_ns, frames, bytes);
+            pace.is_fast()
+        };
+        // The first read comes after nothing.
+        assert!((0..FAST_READS).all(|_| !read(&mut pace, FAST_NS, 1, 50)));
+        assert!(read(&mut pace, FAST_NS, 1, 50));
+        // What has gathered came as fast.
+        assert!(read(&mut pace, 10 * FAST_NS, 10, 500));
+        // One pause, or much at once, or a read without a whole frame, and it is not so any more.
+        for (after_ns, frames, bytes) in [(FAST_NS + 1, 1, 50), (FAST_NS, 100, HEAVY_BYTES), (1, 0, 20)] {
+            assert!(!read(&mut pace, after_ns, frames, bytes));
+            assert!((1..FAST_READS).all(|_| !read(&mut pace, 1, 1, 50)));
+            assert!(read(&mut pace, 1, 1, 50));
+        }
     }
 }
