@@ -202,6 +202,9 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
 /// the job, or rows count before all were read. No option that users write begins with #.
 pub const CUTS_SURELY: &str = "#cuts-surely";
 
+/// What tells a source that the columns of its table were found by looking at the files. No option that users write begins with #.
+pub const FOUND: &str = "#found";
+
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {
     Ok(Box::new(file_source(schema, raw)?))
 }
@@ -235,6 +238,7 @@ fn file_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<FileSource, C
         compression: options.compression,
         monitor: options.monitor_interval,
         cuts_surely: !raw.take_prefixed(CUTS_SURELY).is_empty(),
+        purpose: if raw.take_prefixed(FOUND).is_empty() { Purpose::Rows } else { Purpose::Found },
         ..FileSource::new(location, pattern, format, store, options.page_cache)
     })
 }

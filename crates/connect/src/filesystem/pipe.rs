@@ -1,15 +1,16 @@
 //! Pipes, and whatever else is no regular file: they can be read once. Who wants to know the columns of what comes through one
 //! must read some of it; that is kept here, and comes first when a table reads the pipe. So a pipe that was looked at is
-//! read by one table, and a second one gets an error instead of the rows that the first has left over.
+//! read by one table, and a second one gets an error instead of the rows that the first has left over. A named pipe may get
+//! another writer, for which a table that is declared waits.
 //!
 //! What is kept are the bytes as they came, compressed or packed into an archive. A look may end while a thread of it still
 //! waits for more; what it gets then is kept, too.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::ConnectError;
 
@@ -24,11 +25,12 @@ static LOOKED_AT: Mutex<BTreeMap<Identity, State>> = Mutex::new(BTreeMap::new())
 type Identity = (u64, u64);
 
 /// What became of a pipe since it was looked at.
+#[derive(Clone)]
 enum State {
     /// What was taken of it waits for the table that reads it.
     Begun(Arc<Pipe>),
-    /// A table has read it, or does.
-    Taken,
+    /// A table has read it, or does as long as this is there.
+    Taken(Weak<Pipe>),
 }
 
 /// A pipe that was begun.
@@ -53,7 +55,9 @@ struct Kept {
 pub(super) enum Purpose {
     /// To find columns: what is read stays for others.
     Look,
-    /// For the rows of a table.
+    /// For the rows of a table whose columns were found by looking.
+    Found,
+    /// For the rows of a table that was declared.
     Rows,
 }
 
@@ -71,7 +75,7 @@ fn open_known(path: &str, identity: Identity, purpose: Purpose) -> Result<Box<dy
         let pipe = match known.get(&identity) {
             Some(State::Begun(pipe)) => pipe.clone(),
             // A named one may have got another writer since.
-            Some(State::Taken) | None => {
+            Some(State::Taken(_)) | None => {
                 let pipe = Arc::new(Pipe { path: path.to_string(), file: Mutex::default(), kept: Mutex::default() });
                 known.insert(identity, State::Begun(pipe.clone()));
                 pipe
@@ -79,19 +83,32 @@ fn open_known(path: &str, identity: Identity, purpose: Purpose) -> Result<Box<dy
         };
         return Ok(Box::new(Input { pipe, at: 0, purpose }));
     }
-    let state = known.get_mut(&identity).map(|state| std::mem::replace(state, State::Taken));
-    drop(known);
-    match state {
+    match known.get(&identity).cloned() {
         // Declared, and read without a look.
-        None => Ok(Box::new(File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?)),
+        None => {}
         Some(State::Begun(pipe)) => {
+            known.insert(identity, State::Taken(Arc::downgrade(&pipe)));
+            drop(known);
             pipe.kept.lock().expect("no panic while held").taken = true;
-            Ok(Box::new(Input { pipe, at: 0, purpose }))
+            return Ok(Box::new(Input { pipe, at: 0, purpose }));
         }
-        Some(State::Taken) => Err(ConnectError::new(format!(
-            "'{path}' is a pipe, which can be read once, and is read a second time; write what comes through it into a file first"
-        ))),
+        // Of a query that names it twice the second table would wait for ever, were it not refused.
+        Some(State::Taken(reader)) if purpose == Purpose::Rows && reader.strong_count() == 0 && is_named(path) => {
+            known.remove(&identity);
+        }
+        Some(State::Taken(_)) => {
+            return Err(ConnectError::new(format!(
+                "'{path}' is a pipe, which can be read once, and is read a second time; write what comes through it into a file first"
+            )));
+        }
     }
+    drop(known);
+    Ok(Box::new(File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?))
+}
+
+/// Whether a pipe has a name of its own by which others can write to it. `/dev/stdin` and `/dev/fd/3` lead to none.
+fn is_named(path: &str) -> bool {
+    fs::canonicalize(path).is_ok()
 }
 
 /// The error about a pipe where a format wants a file, which it reads from its end or anywhere.
@@ -118,7 +135,7 @@ impl Input {
         }
         let left = &kept.bytes[self.at..];
         if left.is_empty() {
-            if self.purpose == Purpose::Rows {
+            if self.purpose != Purpose::Look {
                 kept.bytes = Vec::new();
                 self.at = 0;
             }
@@ -173,7 +190,7 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(content).unwrap();
         let path = format!("/dev/fd/{}", reader.as_raw_fd());
-        let meta = std::fs::metadata(&path).unwrap();
+        let meta = fs::metadata(&path).unwrap();
         (reader, path, (meta.dev(), meta.ino()))
     }
 
@@ -193,8 +210,39 @@ mod tests {
         let mut late = open(Purpose::Look).unwrap();
         assert_eq!(text(open(Purpose::Rows).unwrap(), u64::MAX), "one\ntwo\nthree\n");
         assert_eq!(late.read(&mut [0; 8]).unwrap(), 0, "a look that comes too late takes nothing");
+        drop(late);
         let again = open(Purpose::Rows).err().unwrap().to_string();
         assert!(again.contains("is read a second time"), "{again}");
+    }
+
+    /// A query read a named pipe, after which no declared table of the process could, whoever wrote to it.
+    #[test]
+    fn a_named_pipe_gets_another_writer() {
+        let path = std::env::temp_dir().join(format!("tidemill-pipe-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let name = path.to_str().unwrap().to_string();
+        let meta = fs::metadata(&path).unwrap();
+        let open = |purpose| super::open(&name, &meta, purpose);
+        let write = |content: &'static str| {
+            let path = path.clone();
+            std::thread::spawn(move || fs::write(path, content).unwrap())
+        };
+        let refused = |purpose| open(purpose).err().unwrap().to_string().contains("is read a second time");
+
+        let writer = write("one\n");
+        assert_eq!(text(open(Purpose::Look).unwrap(), 4), "one\n");
+        writer.join().unwrap();
+        let first = open(Purpose::Found).unwrap();
+        assert!(refused(Purpose::Found) && refused(Purpose::Rows), "it is being read");
+        assert_eq!(text(first, u64::MAX), "one\n");
+        assert!(refused(Purpose::Found), "a query that names it twice");
+        for content in ["two\n", "three\n"] {
+            let writer = write(content);
+            assert_eq!(text(open(Purpose::Rows).unwrap(), u64::MAX), content);
+            writer.join().unwrap();
+        }
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
