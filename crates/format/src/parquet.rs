@@ -27,7 +27,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
-use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
@@ -36,6 +36,7 @@ pub use parquet::errors::ParquetError;
 pub use parquet::file::reader::{ChunkReader, Length};
 
 use self::bloom::Blooms;
+use self::check::Checked;
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
 use crate::{FormatError, bytes_of, option_enum, options};
@@ -206,8 +207,7 @@ impl ParquetFileReader {
         pick: Option<(&Schema, Pick<'_>)>,
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
-        let skip = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
-        let mut metadata = load(path, &input, skip)?;
+        let mut metadata = footer(path, &input)?;
         let (mut begin, mut groups) = (0, Vec::new());
         for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
             let rows = group.num_rows().max(0) as u64;
@@ -225,7 +225,7 @@ impl ParquetFileReader {
                 blooms.any().then(|| pick(&extent::extents(&metadata, numbers, asked, Some(&blooms)))).flatten()
             });
         }
-        let index = || load(path, &input, ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional));
+        let index = || with_index(&metadata, &input);
         let mut indexed = None;
         if let Some((asked, pick)) = pick {
             let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
@@ -449,16 +449,24 @@ pub fn passes_over_pages(path: &Path) -> Result<bool, FormatError> {
     }))
 }
 
-fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
-    load(path, input, ArrowReaderOptions::new())
-}
-
 /// Reads the footer, and believes it only where it fits the file.
-fn load<R: ChunkReader>(path: &Path, input: &R, options: ArrowReaderOptions) -> Result<ArrowReaderMetadata, FormatError> {
-    let metadata = ArrowReaderMetadata::load(input, options).map_err(|e| failed(path, "cannot read its footer", &e))?;
+fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
+    let checked = Checked { input, check: |_: u64, bytes: &[u8]| check::check_footer(bytes) };
+    let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
+    let metadata = ArrowReaderMetadata::load(&checked, options).map_err(|e| failed(path, "cannot read its footer", &e))?;
     let fits = check::check(metadata.metadata(), input.len());
     fits.map_err(|why| failed(path, "its footer does not fit it, so it is damaged", &why))?;
     Ok(metadata)
+}
+
+/// What a footer says, and the page index with it, as far as the file has one.
+fn with_index<R: ChunkReader>(footer: &ArrowReaderMetadata, input: &R) -> Result<ArrowReaderMetadata, ParquetError> {
+    let known: &ParquetMetaData = footer.metadata();
+    let checked = Checked { input, check: |start: u64, bytes: &[u8]| check::check_indexes(known, start, bytes) };
+    let mut reader = ParquetMetaDataReader::new_with_metadata(known.clone()).with_page_index_policy(PageIndexPolicy::Optional);
+    reader.read_page_indexes(&checked)?;
+    let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
+    ArrowReaderMetadata::try_new(Arc::new(reader.finish()?), options)
 }
 
 /// About the largest page of a column, bytes. A writer holds an unfinished one of each column, a reader one of each that it reads: of
