@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
@@ -89,6 +90,14 @@ pub trait ParquetInput: ChunkReader + 'static {
     /// Says which parts will be read, row group after row group, each time all of a group's before those of the next:
     /// what lies far away is best fetched so. Called before anything but the footer is read.
     fn expect(&self, _groups: Vec<Expected>) {}
+
+    /// The bytes of some parts, in their order: of what lies far away all are best asked for at once.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    fn read_parts(&self, parts: &[Range<u64>]) -> Result<Vec<Bytes>, ParquetError> {
+        parts.iter().map(|part| self.get_bytes(part.start, (part.end - part.start) as usize)).collect()
+    }
 }
 
 /// What will be read of a row group.

@@ -241,4 +241,45 @@ impl ParquetInput for RemoteColumns {
     fn expect(&self, groups: Vec<Expected>) {
         self.held.lock().expect("no panic while held").groups = groups.into_iter().map(|group| group.parts).collect();
     }
+
+    fn read_parts(&self, parts: &[Range<u64>]) -> Answer<Vec<Bytes>> {
+        let tail = self.held.lock().expect("no panic while held").tail.clone();
+        let in_tail = |part: &Range<u64>| {
+            let (begin, tail) = tail.as_ref()?;
+            let (from, to) = (part.start.checked_sub(*begin)? as usize, part.end.checked_sub(*begin)? as usize);
+            (from <= to && to <= tail.len()).then(|| tail.slice(from..to))
+        };
+        let far: Vec<Range<u64>> = parts.iter().filter(|part| in_tail(part).is_none()).cloned().collect();
+        let mut fetched = if far.is_empty() { Vec::new() } else { self.file.read_ranges(&far).map_err(wrong)? }.into_iter();
+        Ok(parts.iter().map(|part| in_tail(part).or_else(|| fetched.next()).unwrap_or_default()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidemill_format::options::{OptionSet, RawOptions};
+    use tidemill_store::emulator::{Behaviour, Emulator};
+    use tidemill_store::{Store, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn parts_of_an_object_are_asked_for_at_once() {
+        let emulator = Emulator::start("127.0.0.1:0", Behaviour::default()).unwrap();
+        let all: Vec<u8> = (0..4_u32 << 20).map(|n| (n % 251) as u8).collect();
+        emulator.put("b", "k", all.clone());
+        let options = [("store.endpoint", emulator.endpoint()), ("store.anonymous", "true".to_string())];
+        let options = options.map(|(key, value)| (key.to_string(), value));
+        let options = StoreOptions::take(&mut RawOptions::new("t", options)).unwrap();
+        let (store, key) = Store::of("gs://b/k", &options).unwrap();
+        let columns = RemoteColumns::new(store.ranges(&store.head(&key).unwrap()));
+        columns.get_bytes(all.len() as u64 - 8, 8).unwrap();
+        let before = emulator.requests().len();
+        // Those of the end are there already; the others lie near enough to each other to be one request.
+        let parts = [10..20, 4_190_000..4_190_009, 900_000..900_500, 5..5, 1_500_000..1_600_000];
+        for (part, bytes) in parts.iter().zip(columns.read_parts(&parts).unwrap()) {
+            assert!(bytes == all[part.start as usize..part.end as usize], "{part:?}");
+        }
+        assert_eq!(emulator.requests()[before..].len(), 1, "{:?}", emulator.requests());
+    }
 }

@@ -2,6 +2,7 @@
 //! least and greatest values leave it open. A filter is read when it is asked for; one that cannot be read tells nothing.
 
 use std::fmt;
+use std::ops::Range;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema};
@@ -13,11 +14,14 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::ParquetInput;
 use super::extent::{Filters, leaf};
 
 /// The largest filter that is read, bytes: that of some seven million different values by which one in a hundred others seems to be
 /// there. To read a larger one costs as much as to read the columns of a row group.
 const FILTER_BYTES_MAX: usize = 8 << 20;
+/// Filters of so many bytes are asked for at once, and in memory.
+const TOGETHER_BYTES_MAX: u64 = 32 << 20;
 
 /// The filters of some row groups.
 pub(super) struct Blooms<'a, R> {
@@ -29,7 +33,7 @@ pub(super) struct Blooms<'a, R> {
     pub asked: &'a Schema,
 }
 
-impl<R: ChunkReader> Blooms<'_, R> {
+impl<R: ParquetInput> Blooms<'_, R> {
     /// Whether there are any filters.
     pub fn any(&self) -> bool {
         let all = self.metadata.metadata().row_groups();
@@ -37,21 +41,31 @@ impl<R: ChunkReader> Blooms<'_, R> {
         leaves.any(|leaf| self.groups.iter().any(|group| all[*group].column(leaf).bloom_filter_offset().is_some()))
     }
 
-    /// The filter of a column in a row group, if there is one that can be read.
-    fn read(&self, column: &ColumnChunkMetaData) -> Option<Sbbf> {
+    /// Where the filter of a column in a row group lies, if there is one that can be read and the footer says how long it is.
+    fn part(&self, column: &ColumnChunkMetaData) -> Option<Range<u64>> {
         let offset = u64::try_from(column.bloom_filter_offset()?).ok()?;
-        let filter = match column.bloom_filter_length() {
-            Some(length) => {
-                // The footer may lie.
-                let length = usize::try_from(length).ok().filter(|length| *length <= FILTER_BYTES_MAX)?;
-                offset.checked_add(length as u64).filter(|end| *end <= self.input.len())?;
-                Sbbf::from_bytes(&self.input.get_bytes(offset, length).ok()?).ok()?
-            }
-            // Older programs do not say how long it is; its head does.
-            None => Sbbf::read_from_column_chunk(column, &Bounded(self.input)).ok()??,
+        // The footer may lie.
+        let length = usize::try_from(column.bloom_filter_length()?).ok().filter(|length| *length <= FILTER_BYTES_MAX)?;
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.input.len())?;
+        Some(offset..end)
+    }
+
+    /// The filters of a column in some row groups, as far as there are any that can be read.
+    fn read(&self, columns: &[&ColumnChunkMetaData]) -> Vec<Option<Sbbf>> {
+        let parts: Vec<Option<Range<u64>>> = columns.iter().map(|column| self.part(column)).collect();
+        let asked: Vec<Range<u64>> = parts.iter().flatten().cloned().collect();
+        let mut read = self.input.read_parts(&asked).unwrap_or_default().into_iter();
+        let filter = |(column, part): (&&ColumnChunkMetaData, Option<Range<u64>>)| {
+            let filter = match part {
+                Some(_) => Sbbf::from_bytes(&read.next()?).ok()?,
+                None if column.bloom_filter_length().is_some() || column.bloom_filter_offset()? < 0 => return None,
+                // Older programs do not say how long it is; its head does.
+                None => Sbbf::read_from_column_chunk(column, &Bounded(self.input)).ok()??,
+            };
+            // The library takes its blocks for granted.
+            (filter.num_blocks() > 0).then_some(filter)
         };
-        // The library takes its blocks for granted.
-        (filter.num_blocks() > 0).then_some(filter)
+        columns.iter().zip(parts).map(filter).collect()
     }
 }
 
@@ -79,17 +93,27 @@ impl<R: ChunkReader> ChunkReader for Bounded<'_, R> {
     }
 }
 
-impl<R: ChunkReader> Filters for Blooms<'_, R> {
+impl<R: ParquetInput> Filters for Blooms<'_, R> {
     fn lack(&self, column: usize, values: &dyn Array) -> Option<Vec<bool>> {
         let field = self.asked.fields().get(column).filter(|field| field.data_type() == values.data_type())?;
         let leaf = leaf(self.metadata, field)?;
         let values = plain(values, self.metadata.parquet_schema().column(leaf).physical_type())?;
         let all = self.metadata.metadata().row_groups();
-        let lacks = |group: &usize| {
-            let filter = self.read(all[*group].column(leaf));
-            filter.is_some_and(|filter| !values.iter().any(|value| filter.check(value)))
-        };
-        Some(self.groups.iter().map(lacks).collect())
+        let columns: Vec<&ColumnChunkMetaData> = self.groups.iter().map(|group| all[*group].column(leaf)).collect();
+        let (mut lacks, mut left) = (Vec::with_capacity(columns.len()), columns.as_slice());
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |column: &&&ColumnChunkMetaData| {
+                bytes += self.part(column).map_or(0, |part| part.end - part.start);
+                bytes <= TOGETHER_BYTES_MAX
+            };
+            // One is never too large.
+            let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+            let lack = |filter: Option<Sbbf>| filter.is_some_and(|filter| !values.iter().any(|value| filter.check(value)));
+            lacks.extend(self.read(now).into_iter().map(lack));
+            left = later;
+        }
+        Some(lacks)
     }
 }
 

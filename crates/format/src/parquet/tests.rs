@@ -4,6 +4,7 @@ use super::*;
 use crate::options::{OptionSet, RawOptions};
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int32Array, Int64Array, StringArray};
 use arrow::datatypes::{Field, Int64Type, TimeUnit};
+use std::sync::Mutex;
 
 /// A file that is removed at the end of the test.
 struct Temp(PathBuf);
@@ -173,6 +174,59 @@ fn row_groups_are_picked_by_their_filters() {
     let one = write("one-filter", &[("parquet.bloom-filter-columns", "n")]);
     assert_eq!(left(&one, 1, &values(2000)[1]), (10, 10));
     assert!(left(&one, 2, &values(2000)[2]).0 < 5);
+}
+
+/// A file, and how many parts were asked for at once.
+struct Together(File, Arc<Mutex<Vec<usize>>>);
+
+impl Length for Together {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl ChunkReader for Together {
+    type T = <File as ChunkReader>::T;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        self.0.get_bytes(start, length)
+    }
+}
+
+impl ParquetInput for Together {
+    fn read_parts(&self, parts: &[Range<u64>]) -> Result<Vec<Bytes>, ParquetError> {
+        self.1.lock().unwrap().push(parts.len());
+        self.0.read_parts(parts)
+    }
+}
+
+/// The filters of a file in a bucket were a request each, one after the other.
+#[test]
+fn filters_are_asked_for_together() {
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    let temp = Temp::new("together");
+    let options = options(&[("parquet.row-group.rows", "10"), ("parquet.bloom-filter-columns", "n")]);
+    let mut writer = ParquetFileWriter::new(Box::new(File::create(&temp.0).unwrap()), &schema, &options).unwrap();
+    let numbers = Int64Array::from_iter_values((0..70).map(|n| n * 31 % 70));
+    writer.write(&RecordBatch::try_new(schema.clone(), vec![Arc::new(numbers)]).unwrap()).unwrap();
+    writer.finish().unwrap();
+    let pick = |known: &Extents<'_>| {
+        let lack = known.filters?.lack(0, &Int64Array::from(vec![35]))?;
+        Some(lack.into_iter().map(|lacks| !lacks).collect::<Vec<bool>>())
+    };
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let input = Together(File::open(&temp.0).unwrap(), asked.clone());
+    let mut reader = ParquetFileReader::of_rows(&temp.0, input, (&schema, &[0]), 0..u64::MAX, Some((&schema, &pick)), 100).unwrap();
+    let mut found = false;
+    while let Some(batch) = reader.next().unwrap() {
+        found |= batch.column(0).as_primitive::<Int64Type>().values().contains(&35);
+    }
+    assert!(found);
+    assert_eq!(*asked.lock().unwrap(), [7]);
 }
 
 #[test]
