@@ -199,6 +199,8 @@ impl Connection {
             Ok(()) => Ending::Over,
             Err(ending) => ending,
         };
+        // Others need not wait for a peer that is slow to take what it is told.
+        self.room.empty();
         let (code, reason) = match &ending {
             Ending::Peer => return,
             Ending::Over => (1000, "the stream has ended".to_string()),

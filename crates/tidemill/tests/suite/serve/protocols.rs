@@ -155,7 +155,11 @@ fn a_websocket_speaks_both_ways() {
     loop {
         match publisher.next() {
             Ok(text) if text.contains("acknowledged") => {}
-            Ok(text) => assert!(text.contains("error") && text.contains("record 1"), "{text}"),
+            Ok(text) => {
+                assert!(text.contains("error") && text.contains("record 1"), "{text}");
+                // A message that was refused kept its room until the peer had closed.
+                assert_eq!(server.metric("tidemill_pending_bytes"), 0.0);
+            }
             Err(code) => {
                 assert_eq!(code, 1008);
                 break;
