@@ -1,8 +1,8 @@
 //! The file of `--metrics`: written anew while an adapter runs, and at its end, whatever that is. What stands in it is not
 //! decided here.
 
-use std::fs;
-use std::io::{Error, ErrorKind, Result as IoResult};
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Result as IoResult, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,13 @@ fn replace(path: &Path, text: &[u8]) -> IoResult<()> {
     };
     let mut fresh = path.clone().into_os_string();
     fresh.push(".new");
-    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
+    // One that was killed may have left its file, and others may write into the directory: a link of theirs is not followed.
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = File::create_new(&fresh)?;
+    let written = file.write_all(text).and_then(|()| fs::rename(&fresh, &path));
     if written.is_err() {
         let _ = fs::remove_file(&fresh);
     }
@@ -90,6 +96,21 @@ mod tests {
         }
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing is left beside them");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// What a link of that name led to was overwritten.
+    #[test]
+    fn a_link_beside_it_is_not_followed() {
+        let directory = std::env::temp_dir().join(format!("tidemill-metrics-link-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (path, other) = (directory.join("m.json"), directory.join("other"));
+        fs::write(&other, "mine").unwrap();
+        std::os::unix::fs::symlink(&other, directory.join("m.json.new")).unwrap();
+        assert!(MetricsFile::new(Some(path.as_path())).finish(&5).is_ok());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "5");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
         fs::remove_dir_all(&directory).unwrap();
     }
 
