@@ -1,7 +1,8 @@
 //! The publish/subscribe server: jobs over REST, streams over Arrow Flight, WebSocket, server-sent events
 //! and plain HTTP, all on one port.
 //!
-//! - [`listen`]: accepts connections, timeouts, the bound on connections, the graceful end; [`tls`]
+//! - [`listen`]: accepts connections, timeouts, the bound on connections, the graceful end; [`tls`]; [`untaken`]: calls
+//!   whose peer takes nothing
 //! - [`auth`]: tokens and rights; [`limits`]: every bound; [`room`]: for bytes on their way; [`error`]: what a peer is told
 //! - [`jobs`]: the jobs that this process keeps running, their files, their REST interface
 //! - [`flight`], [`streams`]: publishing and subscribing; [`filter`]: what a subscriber wants of a row
@@ -22,6 +23,7 @@ mod room;
 pub mod state;
 pub mod streams;
 mod tls;
+mod untaken;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,7 +211,9 @@ fn router(state: Arc<AppState>, tokens: Option<Arc<Tokens>>) -> Router {
         .layer(DefaultBodyLimit::max(state.limits.block_bytes))
         .with_state(state.clone());
     // Flight's answer to what it does not know is ours too, in the words of the protocol that asks.
-    http.merge(flight::service(state).reset_fallback()).fallback(unknown).layer(middleware::from_fn_with_state(guard, auth::middleware))
+    let bound = middleware::from_fn_with_state(state.clone(), untaken::bound);
+    let all = http.merge(flight::service(state).reset_fallback()).fallback(unknown);
+    all.layer(bound).layer(middleware::from_fn_with_state(guard, auth::middleware))
 }
 
 async fn alive() -> Response {
