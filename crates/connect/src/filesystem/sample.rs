@@ -79,19 +79,29 @@ pub fn parquet_schema(path: &str, options: &BTreeMap<String, String>) -> Result<
     })
 }
 
+/// The first `bytes` bytes of what comes through the pipe at `path`, or all of it if that is less; `None` if something else lies there.
+///
+/// # Errors
+/// The pipe cannot be read.
+pub fn pipe_beginning(path: &str, bytes: u64) -> Result<Option<Vec<u8>>, ConnectError> {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let Ok(meta) = fs::metadata(path) else { return Ok(None) };
+    if meta.is_file() || meta.is_dir() {
+        return Ok(None);
+    }
+    let mut begin = Vec::new();
+    let read = pipe::open(path, &meta, Purpose::Look)?.take(bytes).read_to_end(&mut begin);
+    read.map_err(|e| ConnectError::io(format!("reading '{path}'"), &e))?;
+    Ok(Some(begin))
+}
+
 /// Looks whether what comes through the pipe at `path` may be text. What else lies there is not looked at.
 ///
 /// # Errors
 /// It is something else, and what to do about that; the pipe cannot be read.
 pub fn check_pipe(path: &str) -> Result<(), ConnectError> {
+    let Some(begin) = pipe_beginning(path, BEGINNING_BYTES)? else { return Ok(()) };
     let path = path.strip_prefix("file://").unwrap_or(path);
-    let Ok(meta) = fs::metadata(path) else { return Ok(()) };
-    if meta.is_file() || meta.is_dir() {
-        return Ok(());
-    }
-    let mut begin = Vec::new();
-    let read = pipe::open(path, &meta, Purpose::Look)?.take(BEGINNING_BYTES).read_to_end(&mut begin);
-    read.map_err(|e| ConnectError::io(format!("reading '{path}'"), &e))?;
     if begin.is_empty() {
         let why = "nothing comes through the pipe, which can be read once; what is needed again must be written into a file first";
         return Err(ConnectError::new(format!("'{path}': {why}")));

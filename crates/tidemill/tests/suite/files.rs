@@ -221,6 +221,8 @@ fn a_query_reads_a_pipe_from_its_first_row() {
     std::fs::write(scratch.path().join("x.tar"), tar(&[("a.md", "none"), ("b.csv", &lines(300_000))])).expect("a tar");
     let (archive, fifo) = (scratch.at("x.tar"), scratch.at("fifo.csv.gz"));
     let json = r#"seq 1 300000 | sed 's/.*/{"n":&}/' | "$@""#;
+    // A line of 78 MB, which is more than a line may have.
+    let line = r#"seq -f '{"n":%.0f,"p":"'$(printf %0240d 0)'"},' 1 300000 | tr -d '\n' | sed 's/^/[/; s/,$/]/' | "$@""#;
     let few = (3, 6);
     let many = (300_000, 45_000_150_000u64);
     for (script, from, (count, sum)) in [
@@ -229,6 +231,7 @@ fn a_query_reads_a_pipe_from_its_first_row() {
         // The columns are found while the writer still has more to say, and says nothing.
         ("(echo n; seq 1 200000; sleep 0.3; seq 200001 300000) | \"$@\"", "'/dev/fd/0'", many),
         (json, "'/dev/stdin'", many),
+        (line, "'/dev/stdin'", many),
         ("(echo n; seq 1 3) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", few),
         ("(echo n; seq 1 300000) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", many),
         (format!("cat '{archive}' | \"$@\"").as_str(), "read_csv('/dev/stdin//*.csv', 'source.archive' = 'tar')", many),
