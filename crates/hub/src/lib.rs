@@ -31,7 +31,7 @@ pub use connector::{CONNECTOR, DeliveryMode, InletChanges, SnapshotMode, StreamO
 pub use delivery::{Delivery, Received};
 pub use error::{HubError, Refusal};
 pub use hub::Hub;
-pub use publisher::{Publisher, Sent};
+pub use publisher::{Incoming, Publisher, Sent};
 pub use stream::{From, Mark, OutletInfo, ROW_KIND, Slow, Stream, StreamStats, SubscribeRequest};
 pub use subscriber::Subscriber;
 

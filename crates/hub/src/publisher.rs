@@ -24,6 +24,21 @@ pub struct Publisher {
     changes: bool,
 }
 
+/// Rows on their way into a stream.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The rows.
+    pub batch: RecordBatch,
+    /// The number of the first, counted from the publisher's first row ever, if it counts them.
+    pub offset: Option<u64>,
+    /// What the publisher wants to be told when it shall go on behind them.
+    pub position: Option<Value>,
+    /// The bytes in which they came.
+    pub bytes: u64,
+    /// When, by [`tidemill_block::clock::now_ns`].
+    pub arrival_ns: u64,
+}
+
 /// What became of rows.
 #[derive(Debug)]
 pub enum Sent {
@@ -31,12 +46,7 @@ pub enum Sent {
     Taken,
     /// The queue is full. The waker is called when there is room; the rows come back, with the inlet's
     /// columns.
-    Full {
-        /// The rows.
-        batch: RecordBatch,
-        /// The position that came with them.
-        position: Option<Value>,
-    },
+    Full(Incoming),
 }
 
 impl Publisher {
@@ -137,23 +147,13 @@ impl Publisher {
         }
     }
 
-    /// Gives rows to the stream; never waits. `offset` is the number of the first of them, counted from
-    /// the publisher's first row ever; `position` is what the publisher wants to be told when it shall go
-    /// on behind them; `bytes` is what they came in; `arrival_ns` when
-    /// ([`tidemill_block::clock::now_ns`]).
+    /// Gives rows to the stream; never waits.
     ///
     /// # Errors
-    /// [`HubError::Schema`]; [`HubError::Gap`] if `offset` lies behind the next row; [`HubError::Gone`];
+    /// [`HubError::Schema`]; [`HubError::Gap`] if their offset lies behind the next row; [`HubError::Gone`];
     /// [`HubError::Replaced`].
-    pub fn try_send(
-        &mut self,
-        batch: RecordBatch,
-        offset: Option<u64>,
-        position: Option<Value>,
-        bytes: u64,
-        arrival_ns: u64,
-    ) -> Result<Sent, HubError> {
-        self.send(batch, offset, position, bytes, arrival_ns, false)
+    pub fn try_send(&mut self, rows: Incoming) -> Result<Sent, HubError> {
+        self.send(rows, false)
     }
 
     /// As [`Publisher::try_send`], of rows that are put into the queue even if it is full: for one that asks
@@ -161,15 +161,8 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`Publisher::try_send`].
-    pub fn send_ahead(
-        &mut self,
-        batch: RecordBatch,
-        offset: Option<u64>,
-        position: Option<Value>,
-        bytes: u64,
-        arrival_ns: u64,
-    ) -> Result<(), HubError> {
-        self.send(batch, offset, position, bytes, arrival_ns, true).map(|_| ())
+    pub fn send_ahead(&mut self, rows: Incoming) -> Result<(), HubError> {
+        self.send(rows, true).map(|_| ())
     }
 
     /// Whether there is room beside what was sent ahead. If not, the waker is called when there is.
@@ -188,15 +181,8 @@ impl Publisher {
         Ok(true)
     }
 
-    fn send(
-        &mut self,
-        batch: RecordBatch,
-        offset: Option<u64>,
-        position: Option<Value>,
-        bytes: u64,
-        arrival_ns: u64,
-        ahead: bool,
-    ) -> Result<Sent, HubError> {
+    fn send(&mut self, rows: Incoming, ahead: bool) -> Result<Sent, HubError> {
+        let Incoming { batch, offset, position, bytes, arrival_ns } = rows;
         if self.id.is_empty() && (offset.is_some() || position.is_some()) {
             return Err(HubError::Schema(format!(
                 "rows for stream '{}' have an offset or a position, but the publisher has no name under which they could be kept; name it, or leave them out",
@@ -238,7 +224,7 @@ impl Publisher {
         if !ahead && state.is_full() {
             state.room_wanted = true;
             self.own(state)?.room_wanted = true;
-            return Ok(Sent::Full { batch, position });
+            return Ok(Sent::Full(Incoming { batch, offset, position, bytes, arrival_ns }));
         }
         let (left, batch) = match repeated {
             0 => (bytes, batch),

@@ -5,15 +5,20 @@ use serde_json::json;
 use tidemill_connect::Polled;
 
 use super::*;
-use crate::{HubError, Mark, Publisher, Sent};
+use crate::{HubError, Incoming, Mark, Publisher, Sent};
 
 fn publisher(hub: &Hub, id: &str) -> Publisher {
     hub.stream("s").unwrap().publisher(id, Waker::noop()).unwrap()
 }
 
+fn incoming(batch: RecordBatch, offset: Option<u64>) -> Incoming {
+    Incoming { batch, offset, position: None, bytes: 8, arrival_ns: 0 }
+}
+
 #[track_caller]
 fn taken(publisher: &mut Publisher, values: &[i64], offset: Option<u64>, position: Option<serde_json::Value>) {
-    let sent = publisher.try_send(batch(values), offset, position, 8 * values.len() as u64, 5).unwrap();
+    let rows = Incoming { batch: batch(values), offset, position, bytes: 8 * values.len() as u64, arrival_ns: 5 };
+    let sent = publisher.try_send(rows).unwrap();
     assert!(matches!(sent, Sent::Taken), "{sent:?}");
 }
 
@@ -37,7 +42,7 @@ fn rows_are_numbered_duplicates_cut_and_gaps_refused() {
     taken(&mut a, &[1, 2, 3, 4], Some(1), None);
     taken(&mut a, &[0, 1], Some(0), None);
     taken(&mut a, &[5], None, None);
-    let error = a.try_send(batch(&[9]), Some(9), None, 8, 0).unwrap_err();
+    let error = a.try_send(incoming(batch(&[9]), Some(9))).unwrap_err();
     assert_eq!(error, HubError::Gap { stream: "s".into(), publisher: "a".into(), expected: 6, got: 9 });
     assert_eq!(a.taken().offset, 6);
     assert_eq!(polled(&mut reader, 100), [0, 1, 2, 3, 4, 5]);
@@ -54,7 +59,7 @@ fn batches_are_sliced_and_small_ones_put_together() {
     let mut a = publisher(hub, "a");
     taken(&mut a, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], None, None);
     for n in 10..14 {
-        a.try_send(batch(&[n]), None, None, 8, n as u64).unwrap();
+        a.try_send(Incoming { arrival_ns: n as u64, ..incoming(batch(&[n]), None) }).unwrap();
     }
     for expect in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13], vec![]] {
         assert_eq!(polled(&mut reader, 4), expect);
@@ -63,7 +68,7 @@ fn batches_are_sliced_and_small_ones_put_together() {
     taken(&mut a, &[1, 2, 3], None, None);
     taken(&mut a, &[4, 5, 6], None, None);
     assert_eq!(polled(&mut reader, 4), [1, 2, 3]);
-    a.try_send(batch(&[7]), None, None, 8, 3).unwrap();
+    a.try_send(Incoming { arrival_ns: 3, ..incoming(batch(&[7]), None) }).unwrap();
     let Polled::Rows(rows) = reader.poll(4).unwrap() else { panic!("rows wait") };
     assert_eq!((numbers(&rows.batch), rows.arrival_ns, rows.bytes), (vec![4, 5, 6, 7], 3, 32));
     // Nor is a sliver left of one, with which the next would have to be put together.
@@ -90,7 +95,7 @@ fn a_restart_goes_on_from_the_checkpoint() {
     let busy = source(hub, &[]).open(&Split::new("inlet"), context(ReadRequest::all(schema())));
     assert!(busy.err().unwrap().to_string().contains("stream 's' is read by another running job"));
     drop(before);
-    assert!(matches!(a.try_send(batch(&[5]), None, None, 8, 0), Err(HubError::Gone(_))));
+    assert!(matches!(a.try_send(incoming(batch(&[5]), None)), Err(HubError::Gone(_))));
     assert!(matches!(hub.stream("s").unwrap().publisher("a", Waker::noop()), Err(HubError::NotPublished(_))));
 
     let again = source(hub, &[]);
@@ -115,12 +120,12 @@ fn a_full_queue_holds_back_and_wakes() {
     let (waker, count) = waker();
     let mut a = hub.stream("s").unwrap().publisher("a", waker).unwrap();
     taken(&mut a, &[0], Some(0), None);
-    let full = a.try_send(batch(&[1]), Some(1), Some(json!(1)), 8, 0).unwrap();
-    let Sent::Full { batch, position } = full else { panic!("there is no room") };
-    assert_eq!((numbers(&batch), position, woken(&count)), (vec![1], Some(json!(1)), 0));
+    let full = a.try_send(Incoming { position: Some(json!(1)), ..incoming(batch(&[1]), Some(1)) }).unwrap();
+    let Sent::Full(back) = full else { panic!("there is no room") };
+    assert_eq!((numbers(&back.batch), back.position, woken(&count)), (vec![1], Some(json!(1)), 0));
     assert_eq!(polled(&mut reader, 10), [0]);
     assert_eq!(woken(&count), 1);
-    assert!(matches!(a.try_send(batch, Some(1), None, 8, 0), Ok(Sent::Taken)));
+    assert!(matches!(a.try_send(incoming(back.batch, Some(1))), Ok(Sent::Taken)));
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn rows_ahead_of_room_hold_back_those_behind_them() {
     let mut reader = reader(&source, None);
     let (waker, count) = waker();
     let mut a = hub.stream("s").unwrap().publisher("a", waker).unwrap();
-    let mut ahead = |n: i64| a.send_ahead(batch(&[n]), Some(n as u64), None, 8, 0).and_then(|()| a.has_room()).unwrap();
+    let mut ahead = |n: i64| a.send_ahead(incoming(batch(&[n]), Some(n as u64))).and_then(|()| a.has_room()).unwrap();
     assert!(ahead(0), "the queue was empty before it");
     assert!(!ahead(1), "the first still waits");
     assert_eq!(woken(&count), 0);
@@ -190,14 +195,14 @@ fn one_connection_a_name() {
     let mut first = publisher(hub, "a");
     taken(&mut first, &[0], None, None);
     let mut second = publisher(hub, "a");
-    assert!(matches!(first.try_send(batch(&[1]), None, None, 8, 0), Err(HubError::Replaced(why)) if why.contains("another publisher")));
+    assert!(matches!(first.try_send(incoming(batch(&[1]), None)), Err(HubError::Replaced(why)) if why.contains("another publisher")));
     drop(first);
     assert_eq!(second.taken().offset, 1);
     taken(&mut second, &[1], Some(1), None);
     // Those without a name are many, and have no numbers.
     let (mut x, _y) = (publisher(hub, ""), publisher(hub, ""));
     taken(&mut x, &[5], None, None);
-    assert!(matches!(x.try_send(batch(&[5]), Some(0), None, 8, 0), Err(HubError::Schema(_))));
+    assert!(matches!(x.try_send(incoming(batch(&[5]), Some(0))), Err(HubError::Schema(_))));
     assert_eq!(hub.stream("s").unwrap().stats().publishers, 3);
 }
 
@@ -220,7 +225,7 @@ fn columns_are_found_by_name_and_metadata_added() {
     let s: ArrayRef = Arc::new(StringArray::from(vec!["x", "y"]));
     let kinds = |codes: Vec<i8>| Arc::new(Int8Array::from(codes)) as ArrayRef;
     let rows = |columns: Vec<(&str, ArrayRef)>| RecordBatch::try_from_iter(columns).unwrap();
-    let sent = a.try_send(rows(vec![("row_kind", kinds(vec![0, 0])), ("s", s.clone()), ("n", n.clone())]), None, None, 8, 0);
+    let sent = a.try_send(incoming(rows(vec![("row_kind", kinds(vec![0, 0])), ("s", s.clone()), ("n", n.clone())]), None));
     assert!(matches!(sent, Ok(Sent::Taken)));
     let Polled::Rows(got) = reader.poll(10).unwrap() else { panic!("rows wait") };
     assert_eq!(got.batch.schema().fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["s", "n", "who", "at"]);
@@ -237,7 +242,7 @@ fn columns_are_found_by_name_and_metadata_added() {
         (vec![("n", nulls)], "'n' is NOT NULL"),
         (vec![("n", n), ("row_kind", kinds(vec![0, 3]))], "new rows only"),
     ] {
-        match a.try_send(rows(columns), None, None, 8, 0) {
+        match a.try_send(incoming(rows(columns), None)) {
             Err(HubError::Schema(why)) => assert!(why.contains(expect), "{why}"),
             other => panic!("{expect}: {other:?}"),
         }
@@ -264,16 +269,16 @@ fn a_table_may_take_changes() {
     };
     // New rows without a word, then some that say what they do, all given together.
     taken(&mut a, &[1, 2], None, None);
-    a.try_send(rows(&[1, 7, 2, 9], &[Some(1), Some(2), Some(3), None]), None, None, 8, 0).unwrap();
+    a.try_send(incoming(rows(&[1, 7, 2, 9], &[Some(1), Some(2), Some(3), None]), None)).unwrap();
     let Polled::Rows(got) = reader.poll(100).unwrap() else { panic!("rows wait") };
     assert_eq!((numbers(&got.batch), got.batch.num_columns()), (vec![1, 2, 1, 7, 2, 9], 1));
     let short: Vec<_> = got.kinds.expect("changes").iter().map(|k| k.short()).collect();
     assert_eq!(short, ["+I", "+I", "-U", "+U", "-D", "+I"]);
     // What is only new needs no kinds.
-    a.try_send(rows(&[3], &[Some(0)]), None, None, 8, 0).unwrap();
+    a.try_send(incoming(rows(&[3], &[Some(0)]), None)).unwrap();
     let Polled::Rows(got) = reader.poll(100).unwrap() else { panic!("a row waits") };
     assert!(got.kinds.is_none());
-    match a.try_send(rows(&[3, 4], &[Some(0), Some(4)]), None, None, 8, 0) {
+    match a.try_send(incoming(rows(&[3, 4], &[Some(0), Some(4)]), None)) {
         Err(HubError::Schema(why)) => assert!(why.contains("row 2: column 'row_kind' is 4"), "{why}"),
         other => panic!("{other:?}"),
     }

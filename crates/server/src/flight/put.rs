@@ -10,7 +10,7 @@ use arrow_flight::PutResult;
 use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidemill_hub::{ROW_KIND, Refusal, Stream};
+use tidemill_hub::{Incoming, ROW_KIND, Refusal, Stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;
@@ -20,7 +20,7 @@ use super::parser::Message;
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::state::Counts;
-use crate::streams::{BatchDecoder, Incoming, Inlet, Watch};
+use crate::streams::{BatchDecoder, Inlet, Watch};
 
 /// Answers that wait for a publisher which does not read them; a later acknowledgement takes the place of
 /// those that do not fit.

@@ -2,29 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use serde_json::Value;
 use tidemill_connect::Waker;
-use tidemill_hub::{Mark, Publisher, Sent, Stream};
+use tidemill_hub::{Incoming, Mark, Publisher, Sent, Stream};
 use tokio::sync::Notify;
 
 use crate::error::ApiError;
-
-/// Rows on their way into a stream.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    /// The rows, with the stream's columns.
-    pub batch: RecordBatch,
-    /// The number of the first, if the publisher counts them.
-    pub offset: Option<u64>,
-    /// Where the publisher stands after them.
-    pub position: Option<Value>,
-    /// The bytes in which they came.
-    pub bytes: u64,
-    /// When, by [`tidemill_block::clock::now_ns`].
-    pub arrival_ns: u64,
-}
 
 /// A connected publisher.
 pub(crate) struct Inlet {
@@ -73,19 +56,23 @@ impl Inlet {
         self.end
     }
 
+    /// The number of the row behind these.
+    fn behind(&self, rows: &Incoming) -> u64 {
+        rows.offset.unwrap_or(self.end) + rows.batch.num_rows() as u64
+    }
+
     /// Hands rows over; gives them back if the stream's queue is full: [`Inlet::woken`], then again.
     ///
     /// # Errors
     /// A gap in the numbers of rows; the publisher is gone.
     pub fn try_send(&mut self, rows: Incoming) -> Result<Option<Incoming>, ApiError> {
-        let Incoming { batch, offset, position, bytes, arrival_ns } = rows;
-        let end = offset.unwrap_or(self.end) + batch.num_rows() as u64;
-        match self.publisher.try_send(batch, offset, position, bytes, arrival_ns)? {
+        let end = self.behind(&rows);
+        match self.publisher.try_send(rows)? {
             Sent::Taken => {
                 self.end = self.end.max(end);
                 Ok(None)
             }
-            Sent::Full { batch, position } => Ok(Some(Incoming { batch, offset, position, bytes, arrival_ns })),
+            Sent::Full(rows) => Ok(Some(rows)),
         }
     }
 
@@ -94,9 +81,8 @@ impl Inlet {
     /// # Errors
     /// As [`Inlet::try_send`].
     pub fn send_ahead(&mut self, rows: Incoming) -> Result<(), ApiError> {
-        let Incoming { batch, offset, position, bytes, arrival_ns } = rows;
-        let end = offset.unwrap_or(self.end) + batch.num_rows() as u64;
-        self.publisher.send_ahead(batch, offset, position, bytes, arrival_ns)?;
+        let end = self.behind(&rows);
+        self.publisher.send_ahead(rows)?;
         self.end = self.end.max(end);
         Ok(())
     }

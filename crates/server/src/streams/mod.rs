@@ -34,7 +34,7 @@ use tidemill_hub::{From as Start, Slow, Stream};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 pub(crate) use self::feed::{Feed, FeedRequest};
-pub(crate) use self::inlet::{Incoming, Inlet};
+pub(crate) use self::inlet::Inlet;
 pub(crate) use self::ipc::BatchDecoder;
 use crate::auth::{Access, no_longer_good};
 use crate::error::ApiError;

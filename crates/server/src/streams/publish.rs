@@ -17,14 +17,14 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
-use tidemill_hub::{Refusal, Stream};
+use tidemill_hub::{Incoming, Refusal, Stream};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::ipc::StreamBody;
 use super::text::{self, TextKind};
-use super::{BatchDecoder, Incoming, Inlet, Shared, Watch, find};
+use super::{BatchDecoder, Inlet, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::{BODY_SILENCE, NAME_BYTES_MAX};

@@ -21,12 +21,12 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tidemill_block::clock::now_ns;
-use tidemill_hub::{Delivery, Refusal, Stream};
+use tidemill_hub::{Delivery, Incoming, Refusal, Stream};
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::json::JsonLines;
 use super::text::{self, TextKind};
-use super::{Feed, FeedQuery, Incoming, Inlet, KEEP_ALIVE, Shared, Watch, find};
+use super::{Feed, FeedQuery, Inlet, KEEP_ALIVE, Shared, Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::NAME_BYTES_MAX;
