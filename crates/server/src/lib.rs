@@ -31,6 +31,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{DefaultBodyLimit, Request};
@@ -145,7 +146,7 @@ pub fn serve(options: ServeOptions, stop: &Stop, ready: impl FnOnce(SocketAddr))
             options.limits.connections
         ));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("server").build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().thread_name("server").build();
     let runtime = runtime.map_err(|e| ServeError::Failed(format!("starting the server's threads: {e}")))?;
     // Before any job runs: an address that is taken is the commonest error.
     let listener = {
@@ -168,6 +169,14 @@ pub fn serve(options: ServeOptions, stop: &Stop, ready: impl FnOnce(SocketAddr))
 
 /// Files and sockets of jobs, beside connections.
 const OTHER_FILES: u64 = 256;
+
+/// Threads for connections: one for two processors, since jobs need them, too. Whenever a worker of a job wakes one of these
+/// threads and finds it at rest, the runtime has it wake another one to look whether there is more: with two threads on two
+/// processors that is a switch of threads more for each message, and the task of a connection and that of its call,
+/// which hand bytes to each other, run beside each other instead of one after the other.
+fn threads() -> usize {
+    available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
 
 /// The rules that hold between options.
 fn check(options: &ServeOptions) -> Result<(), ServeError> {
