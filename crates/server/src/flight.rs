@@ -23,13 +23,14 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
     PollInfo, PutResult, Result as ActionResult, SchemaAsIpc, SchemaResult, Ticket,
 };
+use axum::http::StatusCode;
 use axum::middleware::map_request;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use serde_json::json;
 use tidemill_hub::Stream;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
@@ -39,7 +40,7 @@ use self::messages::{Messages, SetAside, set_aside};
 use self::put::Put;
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::limits::{FIRST_MESSAGE_TIMEOUT, MESSAGE_EXTRA_BYTES, NAME_BYTES_MAX};
+use crate::limits::{FIRST_MESSAGE_TIMEOUT, MESSAGE_EXTRA_BYTES, NAME_BYTES_MAX, STREAM_LOOK, STREAM_PATIENCE};
 use crate::state::AppState;
 use crate::streams::{Feed, Watch, find};
 
@@ -101,6 +102,23 @@ impl Flight {
         let (name, _) = path(Some(descriptor))?;
         access.require_either(name)?;
         find(&self.state, name)
+    }
+
+    /// The same, for a question. While jobs are being started the stream may be there any moment, and clients that ask again
+    /// pause before: so they wait here.
+    async fn awaited(&self, access: &Access, descriptor: &FlightDescriptor) -> Result<Arc<Stream>, ApiError> {
+        let until = Instant::now() + STREAM_PATIENCE;
+        loop {
+            let found = self.found(access, descriptor);
+            let absent = match &found {
+                Ok(stream) => schema_of(stream).is_err(),
+                Err(error) => error.status() == StatusCode::SERVICE_UNAVAILABLE,
+            };
+            if !absent || !self.state.jobs.starting() || Instant::now() >= until {
+                return found;
+            }
+            sleep(STREAM_LOOK).await;
+        }
     }
 }
 
@@ -177,7 +195,8 @@ impl FlightService for Flight {
     }
 
     async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
-        let stream = self.found(&access(&request)?, request.get_ref())?;
+        let (access, descriptor) = (access(&request)?, request.into_inner());
+        let stream = self.awaited(&access, &descriptor).await?;
         Ok(Response::new(self.info(&stream)?))
     }
 
@@ -186,7 +205,8 @@ impl FlightService for Flight {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let stream = self.found(&access(&request)?, request.get_ref())?;
+        let (access, descriptor) = (access(&request)?, request.into_inner());
+        let stream = self.awaited(&access, &descriptor).await?;
         let schema = schema_of(&stream)?;
         let result = SchemaResult::try_from(SchemaAsIpc::new(&schema, &IpcWriteOptions::default()));
         let result = result.map_err(|e| ApiError::internal(format!("the schema of stream '{}': {e}", stream.name())))?;

@@ -61,6 +61,13 @@ pub const BODY_SILENCE: Duration = Duration::from_secs(30);
 /// is sent by every client at once. Behind it a call may be silent for as long as it likes.
 pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a question about a stream waits for jobs that are being started: planning one takes some 50 ms, its checkpoint may
+/// take longer. Then whoever asks is told to ask again.
+pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it looks meanwhile.
+pub const STREAM_LOOK: Duration = Duration::from_millis(5);
+
 /// A connection on which nothing has come for this long is asked whether it lives (HTTP/2 PING).
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 

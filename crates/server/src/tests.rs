@@ -6,6 +6,11 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use arrow_flight::FlightDescriptor;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use tokio::runtime::Runtime;
+use tonic::transport::Endpoint;
+
 use super::*;
 
 /// A server in a thread; stopped at the end.
@@ -94,6 +99,21 @@ fn the_life_of_a_job_over_http() {
     check(server.ask("DELETE", "/v1/jobs/demo?keep=all", ""), 400, "?keep=streams");
     check(server.ask("DELETE", "/v1/jobs/demo?keep=streams", ""), 204, "");
     check(server.ask("GET", "/v1/jobs/demo", ""), 404, "there is no job 'demo'");
+}
+
+/// An adapter that was started together with its server was told to ask again, and paused before it did.
+#[test]
+fn a_question_about_a_stream_waits_for_the_job_that_reads_it() {
+    let job = "CREATE TABLE s (n BIGINT) WITH ('connector' = 'stream', 'stream.name' = 'awaited'); \
+               CREATE TABLE o (n BIGINT) WITH ('connector' = 'blackhole'); INSERT INTO o SELECT n FROM s;";
+    let server = Running::new(ServeOptions { jobs: vec![("reads".to_string(), job.to_string())], ..ServeOptions::default() });
+    let about = Runtime::new().unwrap().block_on(async {
+        let channel = Endpoint::from_shared(format!("http://{}", server.address)).unwrap().connect().await.unwrap();
+        let descriptor = FlightDescriptor::new_path(vec!["awaited".to_string()]);
+        FlightServiceClient::new(channel).get_flight_info(descriptor).await.unwrap().into_inner().app_metadata
+    });
+    let about = String::from_utf8_lossy(&about);
+    assert!(about.contains("\"publish\":true"), "{about}");
 }
 
 #[test]
