@@ -1,5 +1,5 @@
-//! Arrow's IPC format. Here are messages from peers that need not be trusted: a schema, then record batches, each
-//! checked before Arrow's reader sees it, because that panics or allocates at will on contradictory lengths.
+//! Arrow's IPC format. Here are messages from peers that need not be trusted: a schema, then record batches. Arrow's own
+//! reader is not used, because it panics or allocates at will on contradictory lengths.
 //!
 //! Buffers are shared with the bytes received, not copied, where their alignment allows it. Nothing of ours sends
 //! dictionaries or compressed bodies, but peers may: `packed.rs` makes them plain. Where the bytes come from, how many
@@ -25,14 +25,12 @@ pub use file::{ArrowFile, ArrowShape, IpcInput};
 pub use read::{ArrowAsk, ArrowReader, schema_of_file, schema_of_stream};
 pub use write::{ArrowCompression, ArrowFileWriter, ArrowForm, ArrowOptions};
 
-use std::collections::HashMap;
 use std::fmt;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::ipc;
-use arrow::ipc::reader::RecordBatchDecoder;
 
 use self::held::Held;
 use self::packed::Packed;
@@ -100,9 +98,7 @@ pub struct BatchDecoder {
     /// Values in place of dictionaries.
     schema: SchemaRef,
     packed: Packed,
-    /// Whether there are columns that [`Walk`] does not know, so that `packed` reads all batches.
-    fixed: bool,
-    /// Bytes of the last batch in memory, if `packed` has read it.
+    /// Bytes of the last batch in memory, if it came compressed or with dictionaries.
     unpacked: u64,
 }
 
@@ -139,8 +135,7 @@ impl BatchDecoder {
         }
         let packed = Packed::new(Held::of(schema)?);
         let schema = packed.plain_schema();
-        let fixed = schema.fields().iter().any(|field| has_fixed(field.data_type()));
-        Ok(BatchDecoder { schema, packed, fixed, unpacked: 0 })
+        Ok(BatchDecoder { schema, packed, unpacked: 0 })
     }
 
     /// Bounds what a compressed batch, one with dictionaries, and all dictionaries together may take in memory, bytes;
@@ -179,51 +174,14 @@ impl BatchDecoder {
             }
             other => return Err(malformed(format!("a message of type {other:?} is not expected"))),
         };
-        if batch.compression().is_some() || self.packed.has_dictionaries() || self.fixed {
-            return self.unpack(&batch, body).map(Some);
+        let (columns, rows) = self.packed.batch(&batch, body)?;
+        if batch.compression().is_some() || self.packed.has_dictionaries() {
+            let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size());
+            self.unpacked = columns.iter().map(bytes).sum::<usize>() as u64;
         }
-        self.check_batch(&batch, body.len())?;
-        RecordBatchDecoder::try_new(body, batch, self.schema.clone(), &HashMap::new(), &message.version())
-            .and_then(RecordBatchDecoder::read_record_batch)
-            .map(Some)
-            .map_err(|e| malformed(reason(&e.to_string())))
-    }
-
-    /// The rows of a batch that has dictionaries or values of a fixed length, or is compressed.
-    fn unpack(&mut self, batch: &ipc::RecordBatch<'_>, body: &Buffer) -> Result<RecordBatch, FormatError> {
-        let (columns, rows) = self.packed.batch(batch, body)?;
-        let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size());
-        self.unpacked = columns.iter().map(bytes).sum::<usize>() as u64;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|e| malformed(reason(&e.to_string())))
-    }
-
-    /// Whether every length is what it can be.
-    fn check_batch(&self, batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), FormatError> {
-        if batch.length() < 0 {
-            return Err(malformed("its number of rows is negative"));
-        }
-        let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
-            return Err(malformed("its lists of columns and buffers are missing"));
-        };
-        for buffer in buffers {
-            let (offset, length) = (buffer.offset(), buffer.length());
-            let end = offset.checked_add(length);
-            if offset < 0 || length < 0 || end.is_none_or(|end| end > body as i64) {
-                return Err(malformed(format!("a buffer at {offset} of {length} bytes is not within its body of {body}")));
-            }
-        }
-        let mut walk = Walk {
-            nodes: nodes.iter(),
-            buffers: buffers.iter(),
-            counts: batch.variadicBufferCounts().into_iter().flatten(),
-            buffers_max: buffers.len(),
-        };
-        self.schema.fields().iter().try_for_each(|f| walk.column(f.data_type())).map_err(malformed)?;
-        if walk.counts.next().is_some() {
-            return Err(malformed("there are more counts of text buffers than text columns"));
-        }
-        Ok(())
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options);
+        batch.map(Some).map_err(|e| malformed(reason(&e.to_string())))
     }
 }
 
@@ -240,78 +198,6 @@ fn read_header(bytes: &[u8]) -> Result<ipc::Message<'_>, FormatError> {
 fn reason(text: &str) -> &str {
     text.split_once(" error: ").map_or(text, |(_, rest)| rest)
 }
-
-/// Goes over the buffers in the order in which Arrow's reader takes them.
-struct Walk<N, B, C> {
-    nodes: N,
-    buffers: B,
-    /// For each column of views, how many buffers its texts stand in.
-    counts: C,
-    buffers_max: usize,
-}
-
-impl<'a, N, B, C> Walk<N, B, C>
-where
-    N: Iterator<Item = &'a ipc::FieldNode>,
-    B: Iterator<Item = &'a ipc::Buffer>,
-    C: Iterator<Item = i64>,
-{
-    fn column(&mut self, data_type: &DataType) -> Result<(), &'static str> {
-        use DataType::*;
-        let node = self.nodes.next().ok_or("it has fewer columns than the schema")?;
-        if node.length() < 0 || node.null_count() < 0 || node.null_count() > node.length() {
-            return Err("a column has more NULLs than values");
-        }
-        if *data_type == Null {
-            return Ok(());
-        }
-        let validity = self.buffers.next().ok_or(FEW_BUFFERS)?;
-        if node.null_count() > 0 && validity.length().saturating_mul(8) < node.length() {
-            return Err("the bitmap of a column's NULLs is too short");
-        }
-        match data_type {
-            Utf8 | Binary => {
-                self.whole(4)?;
-                self.skip(1)
-            }
-            LargeUtf8 | LargeBinary => {
-                self.whole(8)?;
-                self.skip(1)
-            }
-            Utf8View | BinaryView => {
-                let count = self.counts.next().ok_or("the count of a column's text buffers is missing")?;
-                let count = usize::try_from(count).ok().filter(|c| *c <= self.buffers_max);
-                self.whole(16)?;
-                self.skip(count.ok_or("the count of a column's text buffers is wrong")?)
-            }
-            Struct(fields) => fields.iter().try_for_each(|f| self.column(f.data_type())),
-            List(item) | Map(item, _) => {
-                self.whole(4)?;
-                self.column(item.data_type())
-            }
-            LargeList(item) => {
-                self.whole(8)?;
-                self.column(item.data_type())
-            }
-            _ => self.skip(1),
-        }
-    }
-
-    /// A buffer of offsets or views, of so many bytes each: Arrow panics where one is cut.
-    fn whole(&mut self, width: i64) -> Result<(), &'static str> {
-        match self.buffers.next() {
-            Some(buffer) if buffer.length() % width == 0 => Ok(()),
-            Some(_) => Err("a buffer ends within an offset"),
-            None => Err(FEW_BUFFERS),
-        }
-    }
-
-    fn skip(&mut self, buffers: usize) -> Result<(), &'static str> {
-        (0..buffers).try_for_each(|_| self.buffers.next().map(|_| ()).ok_or(FEW_BUFFERS))
-    }
-}
-
-const FEW_BUFFERS: &str = "it has fewer buffers than its columns need";
 
 const DICTIONARY: &str = "a dictionary within a column is not taken; send the values";
 
@@ -402,16 +288,6 @@ fn check_field(field: ipc::Field<'_>, taken: Taken) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("its type ({:?}) is not taken", field.type_type())) }
 }
 
-/// Whether values of a fixed number of bytes or items are in a type of those that peers send.
-fn has_fixed(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::FixedSizeBinary(_) | DataType::FixedSizeList(..) => true,
-        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => has_fixed(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| has_fixed(field.data_type())),
-        _ => false,
-    }
-}
-
 fn check_children(field: ipc::Field<'_>, count: usize, taken: Taken) -> Result<(), String> {
     let children = field.children().filter(|c| c.len() == count && count > 0);
     let children = children.ok_or_else(|| "a column within it is missing".to_string())?;
@@ -426,7 +302,7 @@ mod tests {
     use arrow::array::{
         AsArray, DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, Int32Array, StringArray, StringViewArray, StructArray,
     };
-    use arrow::datatypes::{Field, Fields, Int8Type, Int32Type};
+    use arrow::datatypes::{DataType, Field, Fields, Int8Type, Int32Type};
     use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
     fn batch() -> RecordBatch {

@@ -1,5 +1,5 @@
-//! Batches of peers whose columns have dictionaries or whose bodies are compressed, made plain. A few bytes may stand for
-//! many, so what becomes of them is bounded before memory is taken for it.
+//! Batches of peers, made plain where their columns have dictionaries or their bodies are compressed. A few bytes may stand
+//! for many, so what becomes of them is bounded before memory is taken for it.
 //!
 //! Dictionaries are copied out of the bodies in which they come, so that a small one keeps no large message, and are kept as
 //! they are from batch to batch. In the columns that are built indices stand in their place.
