@@ -323,8 +323,19 @@ impl Inlet {
 }
 
 impl State {
-    /// Puts rows into the queue. Rows `ahead` of room do not count when it is asked whether their publisher may go on.
-    pub fn push(&mut self, slot: u64, ahead: bool, batch: RecordBatch, first: u64, position: Option<Value>, bytes: u64, arrival_ns: u64) {
+    /// Puts rows into the queue. Rows `ahead` of room do not count when it is asked whether their publisher may go on. Gives
+    /// the reader if it is to be woken: behind the lock, for which it would only wait.
+    #[must_use]
+    pub fn push(
+        &mut self,
+        slot: u64,
+        ahead: bool,
+        batch: RecordBatch,
+        first: u64,
+        position: Option<Value>,
+        bytes: u64,
+        arrival_ns: u64,
+    ) -> Option<Waker> {
         let position = position.map(Arc::new);
         let weight = bytes + ENTRY_BYTES;
         let publisher = self.publishers.get_mut(&slot).expect("looked up by the caller");
@@ -336,9 +347,7 @@ impl State {
         self.queue.push_back(Entry { slot, name: publisher.name.clone(), first, batch, position, bytes, weight, arrival_ns });
         self.set_ahead(slot, if ahead { (rows, weight) } else { (0, 0) });
         let run = self.run.as_mut().expect("looked at by the caller");
-        if std::mem::take(&mut run.waiting) {
-            run.waker.wake();
-        }
+        std::mem::take(&mut run.waiting).then(|| run.waker.clone())
     }
 
     /// Takes up to `rows_max` rows out. Small batches that wait together come together; a large one is
@@ -408,21 +417,20 @@ impl State {
         self.run.as_ref().is_some_and(|r| bytes >= r.bound || rows >= r.rows_bound)
     }
 
-    /// Tells publishers that there is room again, once half of the queue is free.
-    fn give_room(&mut self) {
+    /// The publishers to be told that there is room again, once half of the queue is free: behind the lock, as the reader.
+    #[must_use]
+    fn give_room(&mut self) -> Vec<Waker> {
         let (rows, bytes) = self.beside();
         let enough = self.run.as_ref().is_some_and(|r| bytes <= r.bound / 2 && rows <= r.rows_bound / 2);
         if !self.room_wanted || !enough {
-            return;
+            return Vec::new();
         }
         self.room_wanted = false;
-        for publisher in self.publishers.values_mut() {
-            if std::mem::take(&mut publisher.room_wanted)
-                && let Some(waker) = &publisher.waker
-            {
-                waker.wake();
-            }
-        }
+        let wanting = |publisher: &mut PublisherState| {
+            let wanted = std::mem::take(&mut publisher.room_wanted);
+            publisher.waker.as_ref().filter(|_| wanted).cloned()
+        };
+        self.publishers.values_mut().filter_map(wanting).collect()
     }
 
     /// The marks of all publishers as a checkpoint keeps them, and a number by which [`Inlet::committed`]
@@ -593,18 +601,19 @@ fn kinds(pieces: &[Piece]) -> Option<Vec<RowKind>> {
 impl Reader for InletReader {
     fn poll(&mut self, rows_max: usize) -> Result<Polled, ConnectError> {
         let mut pieces = std::mem::take(&mut self.pieces);
-        {
+        let wanting = {
             let mut state = self.stream.inlet.lock();
             assert!(state.run.is_some() && state.runs == self.run, "a stream has one reader");
             state.take(rows_max.max(1), &mut pieces);
             let run = state.run.as_mut().expect("asserted above");
             run.rows_bound = (POLLS_WAITING.saturating_mul(rows_max) as u64).max(ROWS_WAITING_MIN);
             run.waiting = pieces.is_empty();
-            state.give_room();
-            if pieces.is_empty() {
-                self.pieces = pieces;
-                return Ok(Polled::Pending);
-            }
+            state.give_room()
+        };
+        wanting.iter().for_each(Waker::wake);
+        if pieces.is_empty() {
+            self.pieces = pieces;
+            return Ok(Polled::Pending);
         }
         let arrival_ns = pieces.iter().map(|p| p.arrival_ns).min().unwrap_or(0);
         let bytes = pieces.iter().map(|p| p.bytes).sum();

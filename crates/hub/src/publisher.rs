@@ -233,8 +233,11 @@ impl Publisher {
                 (left, batch.slice(repeated as usize, (rows - repeated) as usize))
             }
         };
-        state.push(self.slot, ahead, batch, taken, position, left, arrival_ns);
+        let reader = state.push(self.slot, ahead, batch, taken, position, left, arrival_ns);
         drop(guard);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
         inlet.count(rows - repeated, left);
         if repeated > 0 {
             inlet.count_duplicates(repeated);
