@@ -161,7 +161,9 @@ impl Publisher {
             Ready::Rows
         } else {
             state.starved = true;
-            state.tell_writer();
+            let writer = state.untold_writer();
+            drop(state);
+            wake(writer);
             Ready::Wait
         })
     }
@@ -247,7 +249,8 @@ impl Publisher {
 
     /// What was put waits for nothing more.
     pub fn flush(&mut self) {
-        self.shared.lock().tell_writer();
+        let writer = self.shared.lock().untold_writer();
+        wake(writer);
     }
 
     /// Gives rows; waits for room.
@@ -411,32 +414,32 @@ impl State {
         numbered && !self.finishing && self.bytes < self.limit
     }
 
-    fn wake_writer(&mut self) {
+    fn take_writer(&mut self) -> Option<std::task::Waker> {
         self.untold = None;
-        if let Some(writer) = self.writer.take() {
-            writer.wake();
-        }
+        self.writer.take()
     }
 
-    /// Wakes the writer if it was not woken for what waits.
-    fn tell_writer(&mut self) {
-        if self.untold.is_some() {
-            self.wake_writer();
-        }
+    fn wake_writer(&mut self) {
+        wake(self.take_writer());
     }
 
-    /// A message of so many bytes waits; wakes the writer if enough do.
-    fn put(&mut self, bytes: usize) {
+    /// The writer, if it was not woken for what waits. It is to be woken when the state is no longer locked, since it looks at it
+    /// at once.
+    #[must_use]
+    fn untold_writer(&mut self) -> Option<std::task::Waker> {
+        self.untold.and_then(|_| self.take_writer())
+    }
+
+    /// A message of so many bytes waits; gives the writer if enough do, as [`State::untold_writer`].
+    #[must_use]
+    fn put(&mut self, bytes: usize) -> Option<std::task::Waker> {
         // One that does not sleep finds it by itself.
-        if self.writer.is_none() {
-            return;
-        }
+        self.writer.as_ref()?;
         let now = Instant::now();
         let (before, since) = self.untold.unwrap_or((0, now));
         self.untold = Some((before + bytes, since));
-        if before + bytes >= TOGETHER_BYTES || now.duration_since(since) >= TOGETHER_TIME {
-            self.wake_writer();
-        }
+        let enough = before + bytes >= TOGETHER_BYTES || now.duration_since(since) >= TOGETHER_TIME;
+        if enough { self.take_writer() } else { None }
     }
 
     /// Half of the window is taken, or somebody waits: the server shall acknowledge soon.
@@ -542,6 +545,13 @@ impl State {
     }
 }
 
+/// Wakes who sleeps, if somebody does.
+fn wake(sleeper: Option<std::task::Waker>) {
+    if let Some(sleeper) = sleeper {
+        sleeper.wake();
+    }
+}
+
 struct Shared {
     watched: Watched<State>,
     /// A message without rows.
@@ -574,7 +584,9 @@ impl Shared {
         state.bytes += bytes;
         state.next_row += rows;
         state.urge_if_needed();
-        state.put(bytes);
+        let writer = state.put(bytes);
+        drop(state);
+        wake(writer);
     }
 
     /// A new connection begins.

@@ -212,19 +212,19 @@ fn the_connection_is_told_of_much_together_and_of_little_when_no_more_is_at_hand
     let woken = || wakes.0.swap(0, Ordering::Relaxed);
     let asleep = |untold| State { writer: Some(wakes.clone().into()), untold, ..State::default() };
     let mut state = asleep(None);
-    state.put(TOGETHER_BYTES);
+    wake(state.put(TOGETHER_BYTES));
     assert_eq!((woken(), state.untold), (1, None));
-    state.put(10);
+    wake(state.put(10));
     assert_eq!((woken(), state.untold), (0, None), "it is awake and looks by itself");
     let mut state = asleep(None);
-    state.put(10);
+    wake(state.put(10));
     assert_eq!(woken(), 0);
-    state.tell_writer();
-    state.tell_writer();
+    wake(state.untold_writer());
+    wake(state.untold_writer());
     assert_eq!(woken(), 1);
     let long_ago = Instant::now().checked_sub(TOGETHER_TIME).expect("the clock has run for a millisecond");
     let mut state = asleep(Some((10, long_ago)));
-    state.put(10);
+    wake(state.put(10));
     assert_eq!((woken(), state.untold), (1, None), "the first has waited long enough");
 }
 
