@@ -104,6 +104,7 @@ fn the_life_of_a_job_over_http() {
 /// An adapter that was started together with its server was told to ask again, and paused before it did.
 #[test]
 fn a_question_about_a_stream_waits_for_the_job_that_reads_it() {
+    tidemill_hub::register();
     let job = "CREATE TABLE s (n BIGINT) WITH ('connector' = 'stream', 'stream.name' = 'awaited'); \
                CREATE TABLE o (n BIGINT) WITH ('connector' = 'blackhole'); INSERT INTO o SELECT n FROM s;";
     let server = Running::new(ServeOptions { jobs: vec![("reads".to_string(), job.to_string())], ..ServeOptions::default() });
