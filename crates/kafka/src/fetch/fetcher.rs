@@ -32,6 +32,9 @@ use crate::transaction::wire::Broker;
 pub const REST: Duration = Duration::from_millis(100);
 /// How long a broker rests, at most, that could not be reached.
 const REST_MAX: Duration = Duration::from_secs(2);
+/// Bytes of a partition in one answer. An answer ends where it is full, and what it has of the batch that stands there comes again with
+/// the next. librdkafka's batches have up to 1 MB: of those of 600 KB an answer of 1 MB holds one, and the rest of it is for nothing.
+const ANSWER_BYTES: u64 = 2 << 20;
 /// Buffers that are kept for further answers.
 const SPARE: usize = 8;
 /// Bytes that a buffer is not too large for any answer with.
@@ -64,6 +67,8 @@ impl Settings {
         let bytes = |name: &str, default: u64| number(name).map_or(default.min(i32::MAX as u64) as i32, |n| n as i32);
         let partition = ["fetch.message.max.bytes", "max.partition.fetch.bytes"].into_iter().find_map(number);
         let kbytes = number("queued.max.messages.kbytes").map_or(prefetch.kbytes, u64::from);
+        // A quarter of what may wait: an answer comes on top of that, and another is being read.
+        let answer_bytes = (kbytes << 8).min(ANSWER_BYTES).max(prefetch.answer_bytes);
         let isolation = connection.property("isolation.level").unwrap_or("read_committed").trim().to_ascii_lowercase();
         Settings {
             client: connection.property("client.id").unwrap_or("tidemill").to_string(),
@@ -71,7 +76,7 @@ impl Settings {
                 wait_ms: bytes("fetch.wait.max.ms", 500),
                 bytes_min: bytes("fetch.min.bytes", 1),
                 bytes_max: bytes("fetch.max.bytes", 50 << 20),
-                partition_bytes_max: partition.map_or(prefetch.answer_bytes.min(i32::MAX as u64) as i32, |n| n as i32),
+                partition_bytes_max: partition.map_or(answer_bytes.min(i32::MAX as u64) as i32, |n| n as i32),
                 committed: isolation != "read_uncommitted",
             },
             // What a message takes beside its bytes is nothing here, so that their number counts only where the table says it.

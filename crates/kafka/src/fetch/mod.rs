@@ -4,7 +4,7 @@
 //! that is more than everything that follows. Here a thread for each broker asks for all of a source's partitions that
 //! the broker leads, reads what is answered for each into a buffer of its own and hands the buffer over; the reader of
 //! the partition, in its worker's thread, checks, unpacks and decodes it. So the costs are: for a message the copy out
-//! of the kernel, its checksum and its numbers (some 30 ns for 100 bytes), for an answer of a partition (up to 1 MB)
+//! of the kernel, its checksum and its numbers (some 30 ns for 100 bytes), for an answer of a partition (up to 2 MB)
 //! one lock and one wake-up.
 //!
 //! Of the protocol there is what reading needs: the newest versions of requests that still have no tags, which brokers

@@ -212,8 +212,10 @@ fn properties_say_how_much_is_asked_for() {
     let own = settings(&[]);
     assert_eq!(
         (own.room.bytes, own.room.messages, own.extent.partition_bytes_max, own.extent.committed),
-        (8 << 20, u64::MAX, 1 << 20, true)
+        (8 << 20, u64::MAX, 2 << 20, true)
     );
+    let little = Settings::of(&connection("h:1", &[]), Prefetch::of_memory(4 << 20), OffsetReset::Fail, false);
+    assert_eq!((little.room.bytes, little.extent.partition_bytes_max), (2 << 20, 512 << 10), "no more of less memory");
     let told = settings(&[
         ("properties.isolation.level", "read_uncommitted"),
         ("properties.fetch.max.wait.ms", "77"),
