@@ -313,6 +313,15 @@ impl Origins {
         self.messages += 1;
     }
 
+    /// The next messages, so many, have a row each.
+    #[inline]
+    pub fn push_whole(&mut self, count: u32) {
+        if let Some(known) = &mut self.rows {
+            known.extend(self.messages..self.messages + count);
+        }
+        self.messages += count;
+    }
+
     /// The message of each row, as in [`Messages::origins`]; begins anew.
     pub fn take(&mut self) -> Option<Vec<u32>> {
         std::mem::take(self).rows

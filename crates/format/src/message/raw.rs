@@ -13,7 +13,7 @@ use arrow::datatypes::{
 };
 use tidemill_block::Block;
 
-use super::{BYTES_MAX, MessageBuffer, MessageDecoder, MessageEncoder, Messages, Origins, too_many_bytes};
+use super::{BYTES_MAX, MessageBuffer, MessageDecoder, MessageEncoder, Messages, Origins, Place, too_many_bytes};
 use crate::encoding::TextEncoding;
 use crate::options::OptionValue;
 use crate::types::type_name;
@@ -190,7 +190,7 @@ impl Values {
         Ok(match self {
             Values::Text(data, offsets) => {
                 let (offsets, data) = bytes(data, offsets);
-                // SAFETY: every value was checked to be UTF-8, or written as whole characters, by `push_text`.
+                // SAFETY: every value was checked to be UTF-8, or written as whole characters, where it was appended.
                 Arc::new(unsafe { StringArray::new_unchecked(offsets, data, nulls) })
             }
             Values::Binary(data, offsets) => {
@@ -327,6 +327,51 @@ impl RawMessages {
         self.nulls.append_non_null();
         Ok(())
     }
+
+    /// Takes messages that become bytes or text as they are: each is one copy, and of all that is asked of text at once is asked.
+    /// Whether it took them; if not, one by one it will be found which of them is none or a bad one.
+    fn take_as_they_are(&mut self, bytes: &[u8], places: &[Place]) -> bool {
+        let (data, offsets, charset) = match (&mut self.values, self.options.charset) {
+            (Values::Binary(data, offsets), _) => (data, offsets, None),
+            (Values::Text(data, offsets), charset @ (Charset::Utf8 | Charset::Ascii)) => (data, offsets, Some(charset)),
+            _ => return false,
+        };
+        if places.iter().any(|place| place.length < 0) {
+            return false;
+        }
+        let all: usize = places.iter().map(|place| place.length as usize).sum();
+        // Twice, as where they are taken one by one.
+        if self.bytes + 2 * all > BYTES_MAX {
+            return false;
+        }
+        let (begin, before) = (data.len(), offsets.len());
+        data.reserve(all);
+        offsets.reserve(places.len());
+        for place in places {
+            data.extend_from_slice(place.of(bytes).unwrap_or_default());
+            offsets.push(data.len() as i32);
+        }
+        let taken = &data[begin..];
+        let good = match charset {
+            None => true,
+            Some(Charset::Ascii) => taken.is_ascii(),
+            // What is text in one piece is so in several where no cut goes through a character.
+            Some(_) => {
+                taken.is_ascii()
+                    || std::str::from_utf8(taken)
+                        .is_ok_and(|text| offsets[before..].iter().all(|end| text.is_char_boundary(*end as usize - begin)))
+            }
+        };
+        if !good {
+            data.truncate(begin);
+            offsets.truncate(before);
+            return false;
+        }
+        self.bytes += 2 * all;
+        self.nulls.append_n_non_nulls(places.len());
+        self.origins.push_whole(places.len() as u32);
+        true
+    }
 }
 
 impl MessageDecoder for RawMessages {
@@ -342,6 +387,12 @@ impl MessageDecoder for RawMessages {
             }
         };
         self.origins.push(rows);
+    }
+
+    fn push_all(&mut self, bytes: &[u8], places: &[Place]) {
+        if !self.take_as_they_are(bytes, places) {
+            places.iter().for_each(|place| self.push(place.of(bytes)));
+        }
     }
 
     fn pending(&self) -> usize {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use tidemill_block::{Block, text};
 
-use super::{MessageBuffer, MessageFormat, SchemaRegistry};
+use super::{MessageBuffer, MessageFormat, Place, SchemaRegistry};
 use crate::options::RawOptions;
 
 fn schema() -> SchemaRef {
@@ -31,9 +31,17 @@ fn decode(format: &MessageFormat, schema: &SchemaRef, messages: &[Option<&[u8]>]
     let all: Vec<usize> = (0..schema.fields().len()).collect();
     let mut decoder = format.decoder(schema, &all).unwrap();
     let mut answer = None;
-    // Twice, since a decoder begins anew when its rows were taken.
-    for _ in 0..2 {
-        messages.iter().for_each(|message| decoder.push(*message));
+    let (mut bytes, mut places) = (b"\xffbetween".to_vec(), Vec::new());
+    for message in messages {
+        places.push(Place { from: bytes.len() as u32, length: message.map_or(-1, |m| m.len() as i32) });
+        bytes.extend_from_slice(message.unwrap_or_default());
+        bytes.push(0x80);
+    }
+    // Several times, since a decoder begins anew when its rows were taken: one by one, as they lie in a buffer, and some in either way.
+    for one_by_one in [messages.len(), 0, 1, messages.len() / 2] {
+        let (some, others) = (&messages[..one_by_one.min(messages.len())], &places[one_by_one.min(messages.len())..]);
+        some.iter().for_each(|message| decoder.push(*message));
+        decoder.push_all(&bytes, others);
         assert_eq!(decoder.pending(), messages.len());
         let decoded = decoder.take().unwrap();
         assert_eq!(decoder.pending(), 0);
@@ -46,7 +54,7 @@ fn decode(format: &MessageFormat, schema: &SchemaRef, messages: &[Option<&[u8]>]
         };
         let now = (text::format(&block), origins, decoded.bad);
         if let Some(before) = answer.replace(now.clone()) {
-            assert_eq!(before, now, "the second time");
+            assert_eq!(before, now, "{one_by_one} one by one");
         }
     }
     answer.unwrap()
@@ -148,6 +156,13 @@ fn raw_messages() {
     let texts = one(DataType::Utf8);
     let messages: [Option<&[u8]>; 5] = [Some(b"a"), None, Some(b""), Some(b"\xff"), Some(b"b")];
     check(&raw, &texts, &messages, "+I a\n+I NULL\n+I\n+I b", &[0, 1, 2, 4], &[(3, "valid text")]);
+    // Halves of a character are no text, though they would be one together.
+    check(&raw, &texts, &[Some("é".as_bytes()), Some("日本".as_bytes()), Some(b"")], "+I é\n+I 日本\n+I", &[0, 1, 2], &[]);
+    check(&raw, &texts, &[Some(b"a\xc3"), Some(b"\xa9b"), Some(b"c")], "+I c", &[2], &[(0, "valid text"), (1, "valid text")]);
+    let ascii = format("raw", &[("raw.charset", "US-ASCII")]);
+    check(&ascii, &texts, &[Some(b"a"), Some("é".as_bytes()), Some(b"b")], "+I a\n+I b", &[0, 2], &[(1, "valid text")]);
+    check(&ascii, &texts, &[Some(b"a"), Some(b"b")], "+I a\n+I b", &[0, 1], &[]);
+    check(&raw, &one(DataType::Binary), &[Some(b"\xc3"), Some(b""), Some(b"\xa9")], "+I c3\n+I\n+I a9", &[0, 1, 2], &[]);
     let latin = format("raw", &[("raw.charset", "ISO-8859-1")]);
     check(&latin, &texts, &[Some(b"\xe9")], "+I é", &[0], &[]);
     let utf16 = format("raw", &[("raw.charset", "UTF-16LE")]);
