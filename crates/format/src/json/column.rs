@@ -247,7 +247,11 @@ impl Column {
             Values::Int32(v) => integer(scan, context)?.and_then(|n| n.try_into().ok()).map(|n| v.push(n)),
             Values::Int16(v) => integer(scan, context)?.and_then(|n| n.try_into().ok()).map(|n| v.push(n)),
             Values::Int8(v) => integer(scan, context)?.and_then(|n| n.try_into().ok()).map(|n| v.push(n)),
-            Values::Float64(v) => float::<f64>(scan, context)?.map(|n| v.push(n)),
+            Values::Float64(v) => match plain_double(scan) {
+                None => float::<f64>(scan, context)?,
+                plain => plain,
+            }
+            .map(|n| v.push(n)),
             Values::Float32(v) => float::<f32>(scan, context)?.map(|n| v.push(n)),
             Values::Text(v) => {
                 if scan.peek() == b'"' {
@@ -445,6 +449,48 @@ fn odd_integer(text: &[u8]) -> Option<i64> {
     (v.fract() == 0.0 && v.abs() <= 9_007_199_254_740_992.0 && text.iter().any(|b| matches!(b, b'.' | b'e' | b'E'))).then_some(v as i64)
 }
 
+/// Powers of ten, all of which are doubles.
+const POWERS: [f64; DIGITS_MAX + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+/// So many digits are a double, whatever they are.
+const DIGITS_MAX: usize = 15;
+
+/// A number of few digits without an exponent, as most are, in one pass. Its digits and the power of ten are doubles, so that
+/// one division gives the nearest double to the number (Clinger, "How to read floating point numbers accurately", PLDI 1990).
+/// Of anything else nothing is taken.
+#[inline]
+fn plain_double(scan: &mut Scan<'_>) -> Option<f64> {
+    let rest = scan.rest();
+    let digit = |at: usize| rest.get(at).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10);
+    let negative = scan.peek() == b'-';
+    let first = negative as usize;
+    let (mut at, mut n) = (first, 0u64);
+    while let Some(d) = digit(at) {
+        n = n.wrapping_mul(10).wrapping_add(d as u64);
+        at += 1;
+    }
+    let whole = at - first;
+    let mut places = 0;
+    if rest.get(at) == Some(&b'.') {
+        let behind = at + 1;
+        at = behind;
+        while let Some(d) = digit(at) {
+            n = n.wrapping_mul(10).wrapping_add(d as u64);
+            at += 1;
+        }
+        places = at - behind;
+        if places == 0 {
+            return None;
+        }
+    }
+    let plain = whole > 0 && whole + places <= DIGITS_MAX && !(whole > 1 && rest[first] == b'0');
+    if !plain || matches!(rest.get(at), Some(b'e' | b'E')) {
+        return None;
+    }
+    scan.at += at;
+    let value = n as f64 / POWERS[places];
+    Some(if negative { -value } else { value })
+}
+
 /// A number, or a string that holds one, `NaN`, `Infinity` or `-Infinity`.
 #[inline]
 fn float<T: fast_float2::FastFloat>(scan: &mut Scan<'_>, context: &mut Context) -> Result<Option<T>, Fault> {
@@ -488,10 +534,39 @@ pub(super) struct Record {
     order: Vec<Known>,
 }
 
+#[derive(Default)]
 struct Known {
     /// The name as written, with its quotes.
     quoted: Vec<u8>,
+    /// Its first bytes, and which of sixteen they are: one comparison for the whole of most names.
+    head: u128,
+    mask: u128,
     column: Option<u32>,
+}
+
+/// Bytes of [`Known::head`].
+const HEAD: usize = size_of::<u128>();
+
+impl Known {
+    fn set(&mut self, quoted: &[u8], column: Option<u32>) {
+        let (mut head, mut mask) = ([0; HEAD], [0; HEAD]);
+        let length = quoted.len().min(HEAD);
+        head[..length].copy_from_slice(&quoted[..length]);
+        mask[..length].fill(0xff);
+        (self.head, self.mask) = (u128::from_le_bytes(head), u128::from_le_bytes(mask));
+        self.quoted.clear();
+        self.quoted.extend_from_slice(quoted);
+        self.column = column;
+    }
+
+    /// Whether a text begins with the name.
+    #[inline]
+    fn begins(&self, text: &[u8]) -> bool {
+        match text.first_chunk::<HEAD>() {
+            Some(first) if self.quoted.len() <= HEAD => u128::from_le_bytes(*first) & self.mask == self.head,
+            _ => text.starts_with(&self.quoted),
+        }
+    }
 }
 
 const EMPTY: u32 = u32::MAX;
@@ -546,10 +621,11 @@ impl Record {
     #[inline]
     fn field(&mut self, scan: &mut Scan<'_>, position: usize, context: &mut Context) -> Result<(Option<u32>, usize), Fault> {
         let rest = scan.rest();
-        for (i, known) in self.order.iter().enumerate().skip(position).take(ORDER_AHEAD) {
-            if rest.starts_with(&known.quoted) {
+        let ahead = self.order.get(position..).unwrap_or_default();
+        for (i, known) in ahead.iter().take(ORDER_AHEAD).enumerate() {
+            if known.begins(rest) {
                 scan.at += known.quoted.len();
-                return Ok((known.column, i + 1));
+                return Ok((known.column, position + i + 1));
             }
         }
         self.unexpected_field(scan, position, context)
@@ -562,14 +638,11 @@ impl Record {
         let from = scan.at;
         let column = self.find(scan.string(&mut context.scratch)?);
         let quoted = &scan.bytes[from..scan.at];
-        match self.order.get_mut(position) {
-            Some(known) => {
-                known.quoted.clear();
-                known.quoted.extend_from_slice(quoted);
-                known.column = column;
-            }
-            None if position < ORDER_MAX => self.order.push(Known { quoted: quoted.to_vec(), column }),
-            None => {}
+        if position == self.order.len() && position < ORDER_MAX {
+            self.order.push(Known::default());
+        }
+        if let Some(known) = self.order.get_mut(position) {
+            known.set(quoted, column);
         }
         Ok((column, position + 1))
     }

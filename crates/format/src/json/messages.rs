@@ -68,7 +68,8 @@ impl JsonMessages {
         if self.bytes > BYTES_MAX {
             return Err(too_many_bytes().into());
         }
-        if std::str::from_utf8(message).is_err() {
+        // Most messages are ASCII, and that is found out faster: wherever a message begins, sixteen bytes at a time and more.
+        if !message.is_ascii() && std::str::from_utf8(message).is_err() {
             return Err("the message is not valid UTF-8".into());
         }
         let mut scan = Scan::new(message);

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef, TimeUnit};
 use tidemill_block::{Block, text};
 
 use super::{JsonDecoder, JsonEncoder, JsonOptions};
@@ -119,6 +119,41 @@ fn values_of_every_type() {
     reads(List(item(Int32)), "[ ]", "[]");
     reads(map(Int64), r#"{"a":1,"b\u0021":null}"#, "{a: 1, b!: NULL}");
     reads(Struct(vec![Field::new("x", Int32, true), Field::new("y", Utf8, true)].into()), r#"{"y":"v","z":[{}]}"#, "{x: NULL, y: v}");
+}
+
+#[test]
+fn doubles_are_the_nearest_there_are() {
+    let read = |text: &str| decode(&schema(&[("c", DataType::Float64)]), &[], &format!("{{\"c\":{text}}}"));
+    let few = ["0", "-0", "0.1", "-0.0", "12345.67", "-99999.99", "0.000001", "0.30000000000001", "999999999999999", "1234567890.12345"];
+    let many =
+        ["9007199254740993", "0.3333333333333333", "1234567890.123456", "0.000000000000001", "1E2", "17.5e-3", "123456789012345678901234"];
+    for text in few.into_iter().chain(many) {
+        let outcome = read(text);
+        let found = outcome.batch.column(0).as_primitive::<Float64Type>().value(0);
+        assert_eq!(found.to_bits(), text.parse::<f64>().unwrap().to_bits(), "{text}");
+    }
+    for text in ["01", "00.5", "1.", ".5", "-", "-.5", "1.5.2", "1e", "1.5x", "+1"] {
+        assert_eq!(read(text).bad.len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn names_of_any_length_are_found_in_any_order() {
+    let names: Vec<String> = (1..=20).map(|n| "n".repeat(n)).collect();
+    let columns: Vec<(&str, DataType)> = names.iter().map(|n| (n.as_str(), DataType::Int64)).collect();
+    let forth: Vec<usize> = (0..names.len()).collect();
+    let back: Vec<usize> = forth.iter().rev().copied().collect();
+    let records: [&[usize]; 10] = [&forth, &forth, &back, &back, &forth, &[3, 15], &[13], &[14], &[15], &[19]];
+    let record = |fields: &[usize]| {
+        let fields: Vec<String> = fields.iter().map(|i| format!("\"{}\":{i}", names[*i])).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let row = |fields: &[usize]| {
+        let values: Vec<String> = forth.iter().map(|i| if fields.contains(i) { i.to_string() } else { "NULL".into() }).collect();
+        values.join(" ")
+    };
+    let outcome = decode(&schema(&columns), &[], &records.map(record).join("\n"));
+    assert_eq!(rows(&outcome), records.map(row).join("; "));
 }
 
 #[test]
