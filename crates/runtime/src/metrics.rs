@@ -435,18 +435,6 @@ pub fn process_usage() -> (f64, f64) {
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-/// CPU time of the calling thread, ns: what it has worked, and not how long others had the processor or it slept. A call of the
-/// system, some 0.2 µs.
-pub(crate) fn thread_cpu_ns() -> u64 {
-    // SAFETY: clock_gettime fills the struct that it is given; all-zero is a valid timespec.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
-        time
-    };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// Most memory that the process ever held, bytes. `getrusage(2)` would say it, too, but its figure outlives `execve(2)`: it begins
 /// with the most that the process had held which started this one.
 pub fn peak_bytes() -> u64 {
@@ -514,20 +502,7 @@ fn pages(statm: &str) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::{high_water, pages, thread_cpu_ns};
-
-    #[test]
-    fn a_thread_that_sleeps_takes_no_cpu_time() {
-        let pause = Duration::from_millis(100);
-        let before = thread_cpu_ns();
-        std::thread::sleep(pause);
-        let took = thread_cpu_ns() - before;
-        assert!(u128::from(took) < pause.as_nanos() / 2, "{took} ns");
-        let until = thread_cpu_ns() + 1_000_000;
-        while thread_cpu_ns() < until {}
-    }
+    use super::{high_water, pages};
 
     #[test]
     fn the_peak_is_found_among_other_figures() {

@@ -13,9 +13,7 @@
 //! so cheap that a block's own cost still counts: elsewhere a larger block gains a percent, leaves the
 //! caches between one operator and the next, and reaches the threads of sinks in fewer, larger pieces, for
 //! which one side then waits while the other works. That one waited for a sink is no service: smaller blocks
-//! would wait for the same rows. Nor is, without a target, that another thread had the processor: where more want to run than
-//! there are processors, small blocks are interrupted as long for the same rows, and cost more, so that all wait
-//! longer. With a target the clock counts. Here are no clocks and no rows, only the decision.
+//! would wait for the same rows. Here are no clocks and no rows, only the decision.
 
 use std::time::Duration;
 
@@ -89,12 +87,6 @@ impl LatencyGoal {
         let within = |budget_ns: u64| (self.cap as u128 * u128::from(budget_ns) / u128::from(service_ns.max(1))) as usize;
         let rows = within(self.target_ns / SERVICE_SHARE);
         if self.asked { rows } else { rows.min(ROWS_PLAIN).max(within(SERVICE_LARGE_NS)) }
-    }
-
-    /// Whether service is to be measured in CPU time. To ask for it costs some 0.2 µs, as much as many cheap rows: where the cap
-    /// cannot grow the clock is enough, which counts no less.
-    pub fn counts_cpu(&self) -> bool {
-        !self.asked && self.cap < BLOCK_ROWS_AUTO
     }
 
     /// Whether a block of so many rows says anything: smaller ones cannot be made smaller.

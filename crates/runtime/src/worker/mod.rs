@@ -37,7 +37,7 @@ use tidemill_state::StateTable;
 use tidemill_state::checkpoint::OperatorState;
 
 use crate::JobError;
-use crate::metrics::{NodeMetrics, thread_cpu_ns};
+use crate::metrics::NodeMetrics;
 use crate::physical::{Graph, NodeKind, Ship};
 use crate::row_bytes::Gathered;
 use crate::settings::Settings;
@@ -45,7 +45,7 @@ use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
 pub use sleep::at_rest;
 pub(crate) use sleep::tidy_up;
-use source::{Outcome, SourceTask, SplitState, Took};
+use source::{Outcome, SourceTask, SplitState};
 use state::Saved;
 use turns::Turns;
 use waiting::{Waiter, leads};
@@ -189,7 +189,7 @@ pub(crate) struct Worker {
     sockets: Sockets,
     last_watermark_ns: u64,
     /// What watermarks let go has taken since a source last told how long a block of its took: it is work of blocks, too.
-    watermark_work: Took,
+    watermark_work_ns: u64,
     /// How long blocks have waited for threads of sinks, since the start.
     waited_ns: u64,
     last_stats_ns: u64,
@@ -340,7 +340,7 @@ impl Worker {
             buffers: Vec::new(),
             sockets: Sockets::default(),
             last_watermark_ns: 0,
-            watermark_work: Took::default(),
+            watermark_work_ns: 0,
             waited_ns: 0,
             last_stats_ns: 0,
             last_rest_ns: 0,
@@ -504,10 +504,9 @@ impl Worker {
             let interval = self.shared.settings.watermark_interval.as_nanos() as u64;
             let now = clock::now_ns();
             if now - self.last_watermark_ns >= interval {
-                let (cpu_ns, waited_ns) = (thread_cpu_ns(), self.waited_ns);
+                let waited_ns = self.waited_ns;
                 self.emit_watermarks()?;
-                self.watermark_work.clock_ns += (clock::now_ns() - now).saturating_sub(self.waited_ns - waited_ns);
-                self.watermark_work.cpu_ns += thread_cpu_ns().saturating_sub(cpu_ns);
+                self.watermark_work_ns += (clock::now_ns() - now).saturating_sub(self.waited_ns - waited_ns);
             }
             if let Some(every) = self.shared.settings.checkpoint_blocks {
                 self.checkpoint_blocks += 1;
@@ -534,12 +533,12 @@ impl Worker {
             }
             Body::Source(task) => match task.poll()? {
                 Outcome::Block(block) => {
-                    if let Some(taken) = task.taken(block.rows()) {
+                    if let Some(taken_ns) = task.taken(block.rows()) {
                         let (rows, arrival_ns, waited_ns) = (block.rows(), block.arrival_ns, self.waited_ns);
                         self.route(index, block)?;
-                        let beside = std::mem::take(&mut self.watermark_work);
+                        let beside_ns = std::mem::take(&mut self.watermark_work_ns);
                         if let Some(Instance { body: Body::Source(task), .. }) = &mut self.nodes[index] {
-                            task.served(rows, arrival_ns, taken, beside, self.waited_ns - waited_ns);
+                            task.served(rows, arrival_ns, taken_ns, beside_ns, self.waited_ns - waited_ns);
                         }
                         return Ok(true);
                     }

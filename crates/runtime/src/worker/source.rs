@@ -16,7 +16,7 @@ use tidemill_state::hash;
 
 use crate::JobError;
 use crate::connector::OnError;
-use crate::metrics::{Laggard, NodeMetrics, thread_cpu_ns};
+use crate::metrics::{Laggard, NodeMetrics};
 use crate::parallel::opening::Opened;
 use crate::parallel::readers::Readers;
 use crate::physical::{SourceSpec, SourceWatermark, Strategy};
@@ -67,22 +67,6 @@ struct Chunk {
     /// The split's watermark before these rows: what is behind them must not be known before they
     /// are handed on.
     watermark: i64,
-}
-
-/// When a block was taken to be worked off.
-#[derive(Clone, Copy)]
-pub(super) struct Taken {
-    at_ns: u64,
-    /// The worker's CPU time then, where service is measured in that.
-    cpu_ns: Option<u64>,
-}
-
-/// How long something took a worker.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Took {
-    /// By the clock, less what it waited for threads of sinks.
-    pub clock_ns: u64,
-    pub cpu_ns: u64,
 }
 
 /// The rows a chunk is read for; a multiple of no fixed block size in particular.
@@ -456,22 +440,17 @@ impl SourceTask {
     }
 
     /// The time, if a block of so many rows is to be worked off in time from now on.
-    pub fn taken(&self, rows: usize) -> Option<Taken> {
-        let goal = self.goal.as_ref().filter(|g| g.concerns(rows))?;
-        Some(Taken { at_ns: clock::now_ns(), cpu_ns: goal.counts_cpu().then(thread_cpu_ns) })
+    pub fn taken(&self, rows: usize) -> Option<u64> {
+        self.goal.as_ref().filter(|g| g.concerns(rows)).map(|_| clock::now_ns())
     }
 
-    /// A block of so many rows that arrived then and was taken so has been worked off; `beside` went into rows of blocks
-    /// before it, which had waited for a watermark. For `waited_ns` of it a sink was behind: a block of another size would
+    /// A block of so many rows that arrived then and was taken at `taken_ns` has been worked off; `beside_ns` went into rows of
+    /// blocks before it, which had waited for a watermark. For `waited_ns` of it a sink was behind: a block of another size would
     /// have waited for the same rows.
-    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken: Taken, beside: Took, waited_ns: u64) {
+    pub fn served(&mut self, rows: usize, arrival_ns: u64, taken_ns: u64, beside_ns: u64, waited_ns: u64) {
         if let Some(goal) = &mut self.goal {
-            let wait = if arrival_ns == 0 { 0 } else { taken.at_ns.saturating_sub(arrival_ns) };
-            let service = match taken.cpu_ns {
-                Some(before) => thread_cpu_ns().saturating_sub(before) + beside.cpu_ns,
-                None => clock::now_ns().saturating_sub(taken.at_ns + waited_ns) + beside.clock_ns,
-            };
-            goal.observe(rows, wait, service);
+            let wait = if arrival_ns == 0 { 0 } else { taken_ns.saturating_sub(arrival_ns) };
+            goal.observe(rows, wait, clock::now_ns().saturating_sub(taken_ns + waited_ns) + beside_ns);
         }
     }
 

@@ -68,17 +68,6 @@ fn few_rows_at_a_time_leave_the_cap_alone() {
 }
 
 #[test]
-fn cpu_time_counts_where_nobody_asked_for_a_target() {
-    assert!(!LatencyGoal::new(ms(5)).counts_cpu());
-    let mut goal = LatencyGoal::new(None);
-    assert!(goal.counts_cpu());
-    (0..100).for_each(|_| goal.observe(goal.cap(), 0, goal.cap() as u64 * 10));
-    assert!(!goal.counts_cpu(), "no larger than {}", goal.cap());
-    goal.observe(goal.cap(), 0, 1_000_000_000);
-    assert!(goal.counts_cpu(), "it may grow again");
-}
-
-#[test]
 fn a_stall_is_forgotten() {
     let mut goal = LatencyGoal::new(None);
     (0..100).for_each(|_| goal.observe(goal.cap(), 0, goal.cap() as u64 * 10));
