@@ -3,6 +3,7 @@
 //! Such a peer answers pings, and its socket takes what its other calls are sent, so nothing else finds it out
 //! ([`crate::listen`]): it keeps the window of one call shut. The rest of the body is then never asked for, and would keep its
 //! subscription and what that has ready for ever. Here the body is dropped; its call is reset when the peer opens the window.
+//! Publishers are let be: see [`has_bound`].
 
 use std::io;
 use std::pin::Pin;
@@ -27,13 +28,19 @@ const LOOKS: u32 = 8;
 
 /// Bounds how long a peer may take nothing of an answer over HTTP/2.
 pub(crate) async fn bound(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Response {
-    let has_windows = request.version() == Version::HTTP_2;
+    let bounded = has_bound(request.version(), request.uri().path());
     let answer = next.run(request).await;
     // What is there whole is handed over at once.
-    if !has_windows || answer.body().size_hint().exact().is_some() {
+    if !bounded || answer.body().size_hint().exact().is_some() {
         return answer;
     }
     answer.map(|body| Body::new(Bounded::new(body, state.limits.untaken, state.counts.clone())))
+}
+
+/// Whether an answer is bounded. That to a publisher over Flight is not: acknowledgements need not be read, and loops that only
+/// write leave them until the window is shut. It holds no more than a few of them and no rows, and ends with what is published.
+fn has_bound(version: Version, path: &str) -> bool {
+    version == Version::HTTP_2 && !path.ends_with("/DoPut")
 }
 
 /// A body that is dropped when its next piece is not asked for in time.
@@ -114,6 +121,14 @@ mod tests {
     use crate::streams::fixture::until;
 
     const UNTAKEN: Duration = Duration::from_millis(300);
+
+    /// A publisher that did not read its acknowledgements was cut off when they had filled the window.
+    #[test]
+    fn who_publishes_need_not_read() {
+        let flight = |method: &str| has_bound(Version::HTTP_2, &format!("/arrow.flight.protocol.FlightService/{method}"));
+        assert!(flight("DoGet") && flight("DoExchange") && !flight("DoPut"));
+        assert!(has_bound(Version::HTTP_2, "/v1/streams/s/events") && !has_bound(Version::HTTP_11, "/v1/streams/s/events"));
+    }
 
     /// Two pieces, and then silence. It holds `guard`.
     fn body(guard: Arc<()>, counts: &Arc<Counts>) -> Body {
