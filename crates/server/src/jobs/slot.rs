@@ -24,6 +24,9 @@ pub(super) struct Slot {
     name: String,
     /// Held by whoever starts, stops or changes the job, so that two who do so take turns.
     pub operation: Mutex<()>,
+    /// Held while what is kept of the job changes, until it is on disk. `inner` is not: threads of the server look at it, which
+    /// must not wait for disks.
+    keeping: Mutex<()>,
     inner: Mutex<Inner>,
     /// Woken when the thread ended, or shall end.
     changed: Condvar,
@@ -63,6 +66,7 @@ impl Slot {
         Slot {
             name,
             operation: Mutex::new(()),
+            keeping: Mutex::new(()),
             inner: Mutex::new(Inner {
                 spec,
                 state,
@@ -91,10 +95,11 @@ impl Slot {
 
     /// Changes what is kept of the job, once it is written.
     pub fn change(&self, change: impl FnOnce(&mut Spec), write: impl FnOnce(&Spec) -> Result<(), String>) -> Result<(), String> {
-        let mut inner = self.lock();
-        let mut spec = inner.spec.clone();
+        let _turn = self.keeping.lock().expect("no panic while held");
+        let mut spec = self.spec();
         change(&mut spec);
         write(&spec)?;
+        let mut inner = self.lock();
         if inner.state == State::Finished && !spec.finished {
             inner.state = State::Stopped;
         }
@@ -279,6 +284,7 @@ impl Slot {
     }
 
     fn ended(&self, context: &Context, summary: Summary) {
+        let _turn = self.keeping.lock().expect("no panic while held");
         let mut inner = self.lock();
         let finished = summary.finished;
         inner.summary = Some(summary);
@@ -288,13 +294,13 @@ impl Slot {
         // So that the next start of the server does not begin it anew.
         inner.spec.finished = true;
         inner.error = None;
-        self.enter(&mut inner, State::Finished);
-        if inner.removed {
-            return;
-        }
-        if let Err(e) = context.write_wanted(&self.name, &inner.spec) {
+        let (spec, removed) = (inner.spec.clone(), inner.removed);
+        drop(inner);
+        // Before anybody is told that it has finished.
+        if !removed && let Err(e) = context.write_wanted(&self.name, &spec) {
             log(format_args!("{e}"));
         }
+        self.enter(&mut self.lock(), State::Finished);
     }
 
     fn run_once(&self, context: &Context, stop: &Stop, fresh: bool) -> Result<Summary, Failure> {

@@ -86,6 +86,20 @@ fn what_is_wanted_outlives_the_server() {
     jobs.stop_all();
 }
 
+/// A question about a job waited for the disk that its change was written to, on a thread of the server.
+#[test]
+fn a_job_can_be_looked_at_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let jobs = open(directory.path());
+    jobs.put(NewJob { start: false, ..new("kept", sql(None, "a")) }).unwrap();
+    let write = |_: &Spec| match jobs.get("kept").unwrap().settings.is_empty() {
+        true => Err("it is there before it is written".to_string()),
+        false => Ok(()),
+    };
+    jobs.slot("kept").unwrap().change(|spec| spec.settings.clear(), write).unwrap();
+    assert!(jobs.get("kept").unwrap().settings.is_empty());
+}
+
 #[test]
 fn a_second_server_is_kept_out() {
     let directory = tempfile::tempdir().unwrap();
