@@ -334,11 +334,11 @@ impl Log {
         Ok(known)
     }
 
-    /// A name needs no rows before `offset` any more.
+    /// A name needs no rows before `offset` any more. Whether that is to be written down now ([`Log::save_acks`]).
     ///
     /// # Errors
-    /// There are not so many rows; it cannot be written down.
-    pub fn acknowledge(&self, name: &str, offset: u64) -> Result<(), HubError> {
+    /// There are not so many rows.
+    pub fn acknowledge(&self, name: &str, offset: u64) -> Result<bool, HubError> {
         let mut state = self.lock();
         if offset > state.next {
             return Err(HubError::Data(format!(
@@ -348,13 +348,11 @@ impl Log {
         }
         let ack = state.acks.entry(name.to_string()).or_insert(0);
         if offset <= *ack {
-            return Ok(());
+            return Ok(false);
         }
         *ack = offset;
         state.unsaved = true;
-        let due = state.saved.is_none_or(|at| at.elapsed() >= ACKS_INTERVAL);
-        drop(state);
-        if due { self.save_acks() } else { Ok(()) }
+        Ok(state.saved.is_none_or(|at| at.elapsed() >= ACKS_INTERVAL))
     }
 
     /// Makes what a checkpoint has prepared visible to subscribers, and removes what nobody needs.
@@ -397,6 +395,12 @@ impl Log {
             removed.push(segment);
         }
         removed
+    }
+
+    /// Whether the rows from number `offset` on are in memory, or not there yet.
+    pub fn is_at_hand(&self, offset: u64) -> bool {
+        let state = self.lock();
+        offset >= state.next || state.recent.front().is_some_and(|d| d.first() <= offset)
     }
 
     /// The rows from number `offset` on.

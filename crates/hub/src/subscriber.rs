@@ -74,7 +74,15 @@ impl Subscriber {
         }
     }
 
-    /// The next rows. Never waits for the job, but may read a file.
+    /// Whether the next rows are read from a file.
+    pub fn reads_file(&self) -> bool {
+        match (&self.feed, &self.outlet.log) {
+            (Feed::Log(cursor), Some(log)) => cursor.contents.is_some() || cursor.open.is_some() || !log.is_at_hand(cursor.offset),
+            _ => false,
+        }
+    }
+
+    /// The next rows. Never waits for the job, but may read a file ([`Subscriber::reads_file`]).
     ///
     /// # Errors
     /// [`HubError::TooSlow`]; [`HubError::Gone`] if the job that writes the stream was stopped, has
@@ -121,12 +129,29 @@ impl Subscriber {
     /// [`HubError::Refused`]: the stream is `live`, or the subscriber has no name. There are not so many
     /// rows; it cannot be written down.
     pub fn acknowledge(&self, offset: u64) -> Result<(), HubError> {
+        if self.note(offset)? { self.save() } else { Ok(()) }
+    }
+
+    /// As [`Subscriber::acknowledge`], but nothing is written. Whether [`Subscriber::save`] is to be called, which waits for the
+    /// disk; that is ten times a second at most, for all subscribers of the stream.
+    ///
+    /// # Errors
+    /// As [`Subscriber::acknowledge`].
+    pub fn note(&self, offset: u64) -> Result<bool, HubError> {
         let refused = |why: &str| Err(HubError::Refused(format!("rows of stream '{}' cannot be acknowledged: {why}", self.stream.name())));
         match (&self.outlet.log, &self.mailbox.name) {
             (None, _) => refused("it is 'live' and keeps none; declare its table with 'stream.delivery' = 'exactly-once'"),
             (_, None) => refused("the subscriber has no name; give it one"),
             (Some(log), Some(name)) => log.acknowledge(name, offset),
         }
+    }
+
+    /// Writes down what was acknowledged, as is done in the end anyway.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&self) -> Result<(), HubError> {
+        self.outlet.log.as_ref().map_or(Ok(()), |log| log.save_acks())
     }
 }
 
@@ -196,9 +221,7 @@ impl LogCursor {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         self.outlet.unsubscribe(&self.mailbox);
-        if let Some(log) = &self.outlet.log {
-            // What is not written down costs rows sent twice, no more; the next commit tries again.
-            let _ = log.save_acks();
-        }
+        // What is not written down costs rows sent twice, no more; the next commit tries again.
+        let _ = self.save();
     }
 }

@@ -11,6 +11,8 @@ use tidemill_hub::ROW_KIND;
 use tidemill_runtime::JobError;
 use tidemill_runtime::physical::condition::RowCondition;
 
+use crate::waiting::waiting;
+
 /// The longest condition, bytes: a page of text. What it can nest to fits into [`PLANNING_STACK_BYTES`].
 const FILTER_BYTES_MAX: usize = 8 << 10;
 
@@ -84,12 +86,14 @@ fn plan(schema: &SchemaRef, text: &str) -> Result<RowCondition, String> {
     if text.len() > FILTER_BYTES_MAX {
         return Err(format!("the filter is {} bytes long, at most {FILTER_BYTES_MAX} are taken", text.len()));
     }
-    let planned = thread::scope(|scope| {
-        let planner = thread::Builder::new().name("filter".into()).stack_size(PLANNING_STACK_BYTES);
-        let thread = planner.spawn_scoped(scope, || RowCondition::new(schema, text)).map_err(|e| format!("planning a filter: {e}"))?;
-        thread.join().map_err(|_| format!("the filter '{text}' cannot be planned"))
-    })?;
-    planned.map_err(|e| format!("the filter '{text}': {}", in_one_line(&e)))
+    let plan = || {
+        thread::scope(|scope| {
+            let planner = thread::Builder::new().name("filter".into()).stack_size(PLANNING_STACK_BYTES);
+            let thread = planner.spawn_scoped(scope, || RowCondition::new(schema, text)).map_err(|e| format!("planning a filter: {e}"))?;
+            thread.join().map_err(|_| format!("the filter '{text}' cannot be planned"))
+        })
+    };
+    waiting(plan)?.map_err(|e| format!("the filter '{text}': {}", in_one_line(&e)))
 }
 
 fn picks(schema: &Schema, names: &[String]) -> Result<Vec<usize>, String> {

@@ -6,7 +6,7 @@
 //! - [`auth`]: tokens and rights; [`limits`]: every bound; [`room`]: for bytes on their way; [`error`]: what a peer is told
 //! - [`jobs`]: the jobs that this process keeps running, their files, their REST interface
 //! - [`flight`], [`streams`]: publishing and subscribing; [`filter`]: what a subscriber wants of a row
-//! - [`metrics`]: the page for Prometheus
+//! - [`metrics`]: the page for Prometheus; [`waiting`]: work that keeps a thread
 //!
 //! What does not live here: the streams themselves (`tidemill-hub`), how a job runs (`tidemill-runtime`),
 //! clients (`tidemill-remote`). Jobs run on threads that know no async; the only runtime is the server's.
@@ -24,6 +24,7 @@ pub mod state;
 pub mod streams;
 mod tls;
 mod untaken;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -173,7 +174,8 @@ const OTHER_FILES: u64 = 256;
 /// Threads for connections: one for two processors, since jobs need them, too. Whenever a worker of a job wakes one of these
 /// threads and finds it at rest, the runtime has it wake another one to look whether there is more: with two threads on two
 /// processors that is a switch of threads more for each message, and the task of a connection and that of its call,
-/// which hand bytes to each other, run beside each other instead of one after the other.
+/// which hand bytes to each other, run beside each other instead of one after the other. What waits for a disk or takes long
+/// hands its thread's tasks over meanwhile ([`waiting`]).
 fn threads() -> usize {
     available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }

@@ -231,6 +231,33 @@ fn logged_rows_wait_for_the_checkpoint() {
     assert_eq!(got(&mut subscriber(hub, named("new", From::Acknowledged))), [0, 1, 2, 3]);
 }
 
+/// Tasks that share a thread must know beforehand that a disk is waited for.
+#[test]
+fn a_subscriber_says_when_it_will_wait_for_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = hub(Some(directory.path()));
+    let (before, mut writer) = sink(first, false, &[LOG], &[]);
+    let mut a = subscriber(first, named("a", From::Now));
+    assert!(!a.reads_file());
+    writer.write(&ones(&[0, 1])).unwrap();
+    let newest = checkpoint(&before, &mut writer);
+    assert!(!a.reads_file(), "the newest rows are in memory");
+    assert_eq!(got(&mut a), [0, 1]);
+    let written = || fs::read_to_string(directory.path().join("streams/s/acks.json")).unwrap();
+    a.note(1).unwrap();
+    assert_eq!(written(), r#"{"a":0}"#);
+    a.save().unwrap();
+    assert_eq!(written(), r#"{"a":1}"#);
+    drop((a, writer));
+
+    let second = hub(Some(directory.path()));
+    let (_after, _writer) = sink(second, false, &[LOG], &newest);
+    let mut late = subscriber(second, from(From::Earliest));
+    assert!(late.reads_file());
+    assert_eq!(got(&mut late), [0, 1]);
+    assert!(!late.reads_file(), "all is read");
+}
+
 #[test]
 fn a_log_is_recovered_with_the_checkpoint() {
     let directory = tempfile::tempdir().unwrap();

@@ -8,13 +8,14 @@ use arrow::datatypes::SchemaRef;
 use futures::task::AtomicWaker;
 use serde::Deserialize;
 use tidemill_connect::Waker;
-use tidemill_hub::{Delivery, DeliveryMode, From as Start, OutletInfo, Received, Slow, SubscribeRequest, Subscriber};
+use tidemill_hub::{Delivery, DeliveryMode, From as Start, HubError, OutletInfo, Received, Slow, SubscribeRequest, Subscriber};
 
 use super::{Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::filter::RowFilter;
 use crate::state::{AppState, Counts};
+use crate::waiting::waiting;
 
 /// The most rows that may be asked for at once.
 const BLOCK_ROWS_MAX: usize = 1 << 20;
@@ -90,7 +91,10 @@ impl Feed {
             slow: request.slow,
             queue_bytes: request.queue_bytes.map(|bytes| bytes.min(bound)),
         };
-        let subscriber = stream.subscribe(wanted, waker)?;
+        let subscribe = || stream.subscribe(wanted, waker);
+        // A log keeps names and contents on disk.
+        let subscriber = if info.delivery == DeliveryMode::ExactlyOnce { waiting(subscribe) } else { subscribe() };
+        let subscriber = subscriber?;
         if subscriber.schema() != schema {
             return Err(ApiError::unavailable(format!("the job that writes stream '{}' was just replaced", request.stream))
                 .with_help("subscribe again"));
@@ -146,7 +150,16 @@ impl Feed {
     /// # Errors
     /// It has no name, or has not got so many rows; it is gone; the disk.
     pub fn acknowledge(&self, offset: u64) -> Result<(), ApiError> {
-        Ok(self.subscriber.acknowledge(offset)?)
+        if self.subscriber.note(offset)? {
+            waiting(|| self.subscriber.save())?;
+        }
+        Ok(())
+    }
+
+    /// What the subscriber finds, in memory or in a file.
+    fn receive(&mut self) -> Result<Received, HubError> {
+        let subscriber = &mut self.subscriber;
+        if subscriber.reads_file() { waiting(|| subscriber.try_next()) } else { subscriber.try_next() }
     }
 
     /// The next part of a delivery that is larger than wanted.
@@ -174,11 +187,11 @@ impl Feed {
         if let Some(part) = self.part() {
             return Poll::Ready(Some(Ok(part)));
         }
-        let mut received = self.subscriber.try_next();
+        let mut received = self.receive();
         if let Ok(Received::Pending) = received {
             self.wake.register(context.waker());
             // What came before the registration has woken nobody.
-            received = self.subscriber.try_next();
+            received = self.receive();
         }
         match received {
             Ok(Received::Rows(delivery)) if delivery.batch.num_rows() > self.block_rows => {
@@ -195,6 +208,16 @@ impl Feed {
                 self.ended = true;
                 Poll::Ready(Some(Err(error.into())))
             }
+        }
+    }
+}
+
+impl Drop for Feed {
+    /// What was acknowledged is written down before the subscriber goes, which would do so without knowing how to wait.
+    fn drop(&mut self) {
+        if self.info.delivery == DeliveryMode::ExactlyOnce {
+            // It tries again.
+            let _ = waiting(|| self.subscriber.save());
         }
     }
 }

@@ -14,6 +14,11 @@ use tidemill_hub::Refusal;
 
 use super::columns::ColumnMap;
 use crate::error::ApiError;
+use crate::waiting::waiting;
+
+/// A message up to this size is decoded while the other tasks of the thread wait: plain columns take some 0.2 ms, packed ones
+/// a few.
+const DECODED_HERE_BYTES: usize = 1 << 20;
 
 /// Turns the messages of one publisher into rows of a stream.
 #[derive(Debug)]
@@ -54,7 +59,15 @@ impl BatchDecoder {
     /// # Errors
     /// 400: what is wrong with the message or its rows; 413: too large.
     pub fn decode(&mut self, header: &[u8], body: impl Into<Buffer>) -> Result<Option<RecordBatch>, ApiError> {
-        let Some(batch) = self.batches.decode(header, &body.into()).map_err(refused)? else { return Ok(None) };
+        let body: Buffer = body.into();
+        match body.len() <= DECODED_HERE_BYTES {
+            true => self.decode_here(header, &body),
+            false => waiting(|| self.decode_here(header, &body)),
+        }
+    }
+
+    fn decode_here(&mut self, header: &[u8], body: &Buffer) -> Result<Option<RecordBatch>, ApiError> {
+        let Some(batch) = self.batches.decode(header, body).map_err(refused)? else { return Ok(None) };
         let rows = batch.num_rows();
         // Columns that were not sent take memory, too: an offset or a value a row.
         if rows.saturating_mul(8 * self.map.nulls()) > self.bytes_max {

@@ -32,10 +32,10 @@ use crate::room::Room;
 
 /// A text up to this size is decoded where it is read; a longer one on a thread of its own, so that
 /// others are served meanwhile. About 0.2 ms.
-const DECODED_HERE_BYTES: usize = 64 << 10;
+pub(super) const DECODED_HERE_BYTES: usize = 64 << 10;
 
-/// Texts decoded at once on threads of their own; each takes memory for its rows beside its own.
-static DECODED_AT_ONCE: Semaphore = Semaphore::const_new(4);
+/// Longer texts decoded at once; each takes memory for its rows beside its own.
+pub(super) static DECODED_AT_ONCE: Semaphore = Semaphore::const_new(4);
 
 /// So much of a refused body is read before the answer, and for so long: a connection that is closed with bytes unread breaks, and
 /// the answer with it.

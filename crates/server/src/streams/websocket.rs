@@ -25,6 +25,7 @@ use tidemill_hub::{Delivery, Incoming, Refusal, Stream};
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::json::JsonLines;
+use super::publish::{DECODED_AT_ONCE, DECODED_HERE_BYTES};
 use super::text::{self, TextKind};
 use super::{Feed, FeedQuery, Inlet, KEEP_ALIVE, Shared, Watch, find};
 use crate::auth::Access;
@@ -32,6 +33,7 @@ use crate::error::ApiError;
 use crate::limits::NAME_BYTES_MAX;
 use crate::room::Room;
 use crate::state::Counts;
+use crate::waiting::waiting;
 
 /// How long a message may take to leave: a peer that takes nothing for so long is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -311,7 +313,13 @@ impl Connection {
             };
             self.room.keep(more);
         }
-        let batches = text::decode(TextKind::JsonLines, &text, &inlet.schema())?;
+        let schema = inlet.schema();
+        let batches = if text.len() <= DECODED_HERE_BYTES {
+            text::decode(TextKind::JsonLines, &text, &schema)?
+        } else {
+            let _turn = DECODED_AT_ONCE.acquire().await;
+            waiting(|| text::decode(TextKind::JsonLines, &text, &schema))?
+        };
         let rows: usize = batches.iter().map(|b| b.num_rows()).sum();
         for batch in batches {
             let bytes = (text.len() as u64 * batch.num_rows() as u64).checked_div(rows as u64).unwrap_or(0);
