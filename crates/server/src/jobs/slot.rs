@@ -36,6 +36,8 @@ pub(super) struct Slot {
 struct Inner {
     spec: Spec,
     state: State,
+    /// Since when it is in that state.
+    entered: Instant,
     error: Option<String>,
     restarts: u64,
     retry_at: Option<Instant>,
@@ -70,6 +72,7 @@ impl Slot {
             inner: Mutex::new(Inner {
                 spec,
                 state,
+                entered: Instant::now(),
                 error: None,
                 restarts: 0,
                 retry_at: None,
@@ -125,12 +128,13 @@ impl Slot {
         self.lock().stop.requested()
     }
 
-    /// Whether its sources and sinks may not be open yet: workers open them a moment after they run.
+    /// Whether its sources and sinks may not be open yet: workers open them a moment after they run. What the job tells of
+    /// itself does not say that, since a batch tells nothing.
     pub fn starting(&self) -> bool {
         let inner = self.lock();
         match inner.state {
             State::Starting => true,
-            State::Running => inner.progress.elapsed < OPENING,
+            State::Running => inner.entered.elapsed() < OPENING,
             _ => false,
         }
     }
@@ -236,7 +240,7 @@ impl Slot {
         if inner.state == state && state != State::Failed {
             return;
         }
-        inner.state = state;
+        (inner.state, inner.entered) = (state, Instant::now());
         inner.retry_at = None;
         if state != State::Failed {
             log(format_args!("job '{}': {}", self.name, state.name()));
@@ -364,4 +368,26 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 /// The log has a line for each change.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::Wanted;
+    use super::*;
+
+    /// While a batch ran, whoever asked for a stream that there is not waited for it, and was told to ask again.
+    #[test]
+    fn a_batch_that_runs_is_not_being_started() {
+        let spec = Spec { sql: String::new(), wanted: Wanted::Running, finished: false, settings: BTreeMap::new() };
+        let slot = Slot::new("batch".to_string(), spec);
+        assert!(!slot.starting());
+        slot.enter(&mut slot.lock(), State::Starting);
+        assert!(slot.starting());
+        slot.report(&ProgressReport::default());
+        assert_eq!(slot.view(false).state, State::Running);
+        slot.lock().entered -= OPENING;
+        assert!(!slot.starting());
+    }
 }
