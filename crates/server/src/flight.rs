@@ -40,7 +40,7 @@ use self::messages::{Messages, SetAside, set_aside};
 use self::put::Put;
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::limits::{FIRST_MESSAGE_TIMEOUT, MESSAGE_EXTRA_BYTES, NAME_BYTES_MAX, STREAM_LOOK, STREAM_PATIENCE};
+use crate::limits::{FIRST_MESSAGE_TIMEOUT, MESSAGE_EXTRA_BYTES, NAME_BYTES_MAX, STREAM_LOOK_MAX, STREAM_LOOK_MIN, STREAM_PATIENCE};
 use crate::state::AppState;
 use crate::streams::{Feed, Watch, find};
 
@@ -108,6 +108,7 @@ impl Flight {
     /// pause before: so they wait here.
     async fn awaited(&self, access: &Access, descriptor: &FlightDescriptor) -> Result<Arc<Stream>, ApiError> {
         let until = Instant::now() + STREAM_PATIENCE;
+        let mut pause = STREAM_LOOK_MIN;
         loop {
             let found = self.found(access, descriptor);
             let absent = match &found {
@@ -117,7 +118,8 @@ impl Flight {
             if !absent || !self.state.jobs.starting() || Instant::now() >= until {
                 return found;
             }
-            sleep(STREAM_LOOK).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(STREAM_LOOK_MAX);
         }
     }
 }

@@ -65,8 +65,11 @@ pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// take longer. Then whoever asks is told to ask again.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it looks meanwhile.
-pub const STREAM_LOOK: Duration = Duration::from_millis(5);
+/// The first pause between two looks meanwhile; doubles up to [`STREAM_LOOK_MAX`].
+pub const STREAM_LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// The longest pause between two looks: a twentieth of a second more is not felt by who has waited for longer.
+pub const STREAM_LOOK_MAX: Duration = Duration::from_millis(50);
 
 /// A connection on which nothing has come for this long is asked whether it lives (HTTP/2 PING).
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);

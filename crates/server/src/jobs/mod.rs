@@ -342,7 +342,8 @@ impl Jobs {
 
     /// Whether a job may not have opened its streams yet.
     pub(crate) fn starting(&self) -> bool {
-        self.all().iter().any(|(_, slot)| slot.starting())
+        // Asked again and again by those who wait.
+        self.slots.read().expect("no panic while held").values().any(|slot| slot.starting())
     }
 
     /// All jobs by name, with their nodes, for metrics.
