@@ -260,11 +260,10 @@ impl Inlet {
         state.snapshots.clear();
         state.names.clear();
         self.urging.store(false, Ordering::Release);
-        for (_, publisher) in std::mem::take(&mut state.publishers) {
-            if let Some(waker) = publisher.waker {
-                waker.wake();
-            }
-        }
+        let publishers = std::mem::take(&mut state.publishers);
+        // Each looks at the state at once.
+        drop(state);
+        publishers.into_values().filter_map(|publisher| publisher.waker).for_each(|waker| waker.wake());
     }
 
     /// Asks for a checkpoint that covers what publisher `slot` has sent.
@@ -298,15 +297,15 @@ impl Inlet {
             return;
         }
         let mut urging = false;
+        // To be woken behind the lock, for which they would only wait.
+        let mut waiting: Vec<Waker> = Vec::new();
         while state.snapshots.front().is_some_and(|(number, _)| *number <= sequence) {
             let (_, given) = state.snapshots.pop_front().expect("looked at above");
             for (slot, rows) in given {
                 let Some(publisher) = state.publishers.get_mut(&slot) else { continue };
                 if rows > publisher.acknowledged {
                     publisher.acknowledged = rows;
-                    if let Some(waker) = &publisher.waker {
-                        waker.wake();
-                    }
+                    waiting.extend(publisher.waker.clone());
                 }
             }
         }
@@ -319,6 +318,8 @@ impl Inlet {
             urging |= publisher.urged.is_some();
         }
         self.urging.store(urging, Ordering::Release);
+        drop(guard);
+        waiting.iter().for_each(Waker::wake);
     }
 }
 

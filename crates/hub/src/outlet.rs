@@ -513,14 +513,24 @@ impl Mailbox {
     fn push(&self, delivery: &Arc<Delivery>) -> bool {
         let mut mail = self.lock();
         let weight = delivery.bytes + DELIVERY_BYTES;
-        if self.slow == Slow::Drop && mail.bytes > 0 && mail.bytes + weight > self.bound {
-            mail.close(Ending::TooSlow, &self.waker);
-            return false;
+        let kept = self.slow == Slow::Wait || mail.bytes == 0 || mail.bytes + weight <= self.bound;
+        if kept {
+            mail.bytes += weight;
+            mail.items.push_back(delivery.clone());
+        } else {
+            mail.close(Ending::TooSlow);
         }
-        mail.bytes += weight;
-        mail.items.push_back(delivery.clone());
-        mail.wake(&self.waker);
-        true
+        self.wake(mail);
+        kept
+    }
+
+    /// Wakes the owner if it found nothing: behind the lock, for which it would only wait.
+    fn wake(&self, mut mail: MutexGuard<'_, Mail>) {
+        let waiting = std::mem::take(&mut mail.waiting);
+        drop(mail);
+        if waiting {
+            self.waker.wake();
+        }
     }
 
     /// Whether a writer must wait for it, whose job was asked to stop then.
@@ -536,7 +546,8 @@ impl Mailbox {
         if is_waited_for(idle, stopping.map(|asked| asked.elapsed())) {
             return Fullness::Full;
         }
-        mail.close(Ending::TooSlow, &self.waker);
+        mail.close(Ending::TooSlow);
+        self.wake(mail);
         Fullness::Stuck
     }
 
@@ -568,28 +579,21 @@ impl Mailbox {
             // What is there still arrives.
             Ending::Over | Ending::Left => {
                 mail.ending.get_or_insert(ending);
-                mail.wake(&self.waker);
             }
-            _ => mail.close(ending, &self.waker),
+            _ => mail.close(ending),
         }
+        self.wake(mail);
     }
 
     fn notify(&self) {
-        self.lock().wake(&self.waker);
+        self.wake(self.lock());
     }
 }
 
 impl Mail {
-    fn wake(&mut self, waker: &Waker) {
-        if std::mem::take(&mut self.waiting) {
-            waker.wake();
-        }
-    }
-
-    fn close(&mut self, ending: Ending, waker: &Waker) {
+    fn close(&mut self, ending: Ending) {
         self.items.clear();
         self.bytes = 0;
         self.ending = Some(ending);
-        self.wake(waker);
     }
 }

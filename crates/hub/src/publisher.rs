@@ -82,12 +82,13 @@ impl Publisher {
         let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
         publisher.session = session;
         publisher.room_wanted = false;
-        if let Some(earlier) = publisher.waker.replace(waker) {
-            earlier.wake();
-        }
+        let earlier = publisher.waker.replace(waker);
         let run = state.runs;
         state.set_ahead(slot, (0, 0));
         drop(guard);
+        if let Some(earlier) = earlier {
+            earlier.wake();
+        }
         let fit = Fit::new(stream.name(), schema);
         Ok(Publisher { stream: stream.clone(), id: id.to_string(), run, slot, session, fit, changes })
     }

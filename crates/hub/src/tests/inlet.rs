@@ -128,6 +128,29 @@ fn a_full_queue_holds_back_and_wakes() {
     assert!(matches!(a.try_send(incoming(back.batch, Some(1))), Ok(Sent::Taken)));
 }
 
+/// Who is woken looks at the inlet at once, and waited for the lock of who woke it. Here that would be for ever.
+#[test]
+fn publishers_are_woken_behind_the_lock() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let mut reader = reader(&source, None);
+    let stream = hub.stream("s").unwrap();
+    let (counting, count) = waker();
+    let looking = Waker::new(move || {
+        hub.stream("s").unwrap().stats();
+        counting.wake();
+    });
+    let mut a = stream.publisher("a", looking.clone()).unwrap();
+    taken(&mut a, &[0], Some(0), None);
+    assert_eq!(polled(&mut reader, 10), [0]);
+    source.committed(&[reader.position()]);
+    assert_eq!((woken(&count), a.acknowledged()), (1, 1));
+    let _same = stream.publisher("a", looking).unwrap();
+    assert_eq!(woken(&count), 1, "another took its name");
+    drop(reader);
+    assert_eq!(woken(&count), 1, "the job has ended");
+}
+
 #[test]
 fn rows_ahead_of_room_hold_back_those_behind_them() {
     let hub = hub(None);

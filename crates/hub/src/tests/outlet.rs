@@ -1,6 +1,7 @@
 //! The writer of a job and subscribers.
 
 use std::fs;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
@@ -65,6 +66,28 @@ fn live_rows_reach_everybody_until_the_end() {
     let (rows, end) = received(&mut a);
     assert!(rows == [(0, 5)] && matches!(end, Received::End));
     assert!(refused(hub, from(From::Now)).contains("no running job writes stream 's'"));
+}
+
+/// Who is woken takes its rows at once, and waited for the lock of who woke it. Here that would be for ever.
+#[test]
+fn subscribers_are_woken_behind_the_lock() {
+    let hub = hub(None);
+    let (sink, mut writer) = sink(hub, false, &[], &[]);
+    let place: Arc<Mutex<Option<Subscriber>>> = Arc::default();
+    let taken: Arc<Mutex<Vec<Received>>> = Arc::default();
+    let looking = {
+        let (place, taken) = (place.clone(), taken.clone());
+        Waker::new(move || taken.lock().unwrap().extend(place.lock().unwrap().as_mut().map(|a| a.try_next().unwrap())))
+    };
+    let mut a = hub.stream("s").unwrap().subscribe(from(From::Now), looking).unwrap();
+    assert!(matches!(a.try_next(), Ok(Received::Pending)));
+    *place.lock().unwrap() = Some(a);
+    writer.write(&ones(&[1])).unwrap();
+    assert!(matches!(place.lock().unwrap().as_mut().unwrap().try_next(), Ok(Received::Pending)));
+    sink.finished();
+    drop(writer);
+    let taken = taken.lock().unwrap();
+    assert!(matches!(&taken[..], [Received::Rows(_), Received::End]), "{taken:?}");
 }
 
 #[test]
