@@ -13,7 +13,8 @@
 //! ([`UNSEEN`]), whose worker is held up by a sink, say: there may be frames for others in it.
 //!
 //! A publisher that writes small frames one by one, as fast as it can, pays for each time that the reader goes to sleep:
-//! its next write has to wake it. So while frames come that fast the reader lets some gather ([`GATHER`]) before it reads.
+//! its next write has to wake it. So while frames of one connection come that fast the reader lets some gather ([`GATHER_NS`])
+//! before it reads.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -47,8 +48,12 @@ const AGAIN_BYTES: usize = 4 << 10;
 const FAST_NS: u64 = 15_000;
 /// After so many reads of frames that came fast, none of them a heavy one, the reader lets frames gather,
 const FAST_READS: u32 = 32;
-/// for so long. The system makes it up to twice as long.
-const GATHER: Duration = Duration::from_micros(50);
+/// for so long, counted from the read before, ns. The system makes it up to twice as long.
+const GATHER_NS: u64 = 50_000;
+/// A pause that became as long as this was none of ours, ns: some systems know no shorter one than a millisecond.
+const OVERSLEPT_NS: u64 = 400_000;
+/// The most reads of frames that came fast that are asked for before the next pause: some 15 s of them.
+const FAST_READS_MAX: u32 = 1 << 20;
 /// A connection that was silent for so long makes room for another when there are as many as there may be, ns.
 const SILENT_NS: u64 = 1_000_000_000;
 
@@ -77,8 +82,7 @@ struct State {
     /// How it ended.
     end: Option<io::Result<usize>>,
     heavy_reads: u32,
-    /// When something was last read, ns.
-    read_ns: u64,
+    pace: Pace,
 }
 
 impl Lent {
@@ -89,7 +93,7 @@ impl Lent {
             socket: loan.stream.as_raw_fd(),
             watched: Arc::new(Watched::new()),
             back: AtomicBool::new(false),
-            state: Mutex::new(State { loan: Some(loan), end: None, heavy_reads: 0, read_ns: clock::now_ns() }),
+            state: Mutex::new(State { loan: Some(loan), end: None, heavy_reads: 0, pace: Pace::new(clock::now_ns()) }),
             given_back: Condvar::new(),
         }
     }
@@ -141,10 +145,10 @@ impl Lent {
         match received {
             Err(e) if e.kind() == ErrorKind::WouldBlock => true,
             Ok(bytes) if bytes > 0 => {
-                desk.bytes += bytes;
                 loan.intake.assembly.advance(bytes);
+                let before = desk.frames;
                 let ours = desk.work_off(&mut loan.intake, &self.peer, since_ns, now_ns, rows);
-                state.read_ns = now_ns;
+                state.pace.note(now_ns, desk.frames - before, bytes);
                 state.heavy_reads = if bytes >= HEAVY_BYTES || bytes == room { state.heavy_reads + 1 } else { 0 };
                 if !ours || state.heavy_reads == HEAVY_READS {
                     self.give_back_locked(state, None);
@@ -171,8 +175,7 @@ struct Desk<'a> {
     shared: &'a Shared,
     channel: &'a Channel,
     batcher: &'a mut Batcher,
-    /// What was read and worked off.
-    bytes: usize,
+    /// Worked off.
     frames: u64,
 }
 
@@ -216,22 +219,36 @@ impl Desk<'_> {
 pub struct Borrowed {
     connections: Vec<Arc<Lent>>,
     batcher: Batcher,
-    pace: Pace,
 }
 
-/// How fast small frames come.
-#[derive(Default)]
+/// How fast small frames of a connection come.
 struct Pace {
     /// When something was last read, ns.
     read_ns: u64,
     /// So many reads one after the other were of frames that came fast, and none was a heavy one.
     fast_reads: u32,
+    /// So many are asked for.
+    wanted_reads: u32,
 }
 
 impl Pace {
-    /// Whether it is worth while to let frames gather.
-    fn is_fast(&self) -> bool {
-        self.fast_reads >= FAST_READS
+    fn new(now_ns: u64) -> Self {
+        Pace { read_ns: now_ns, fast_reads: 0, wanted_reads: FAST_READS }
+    }
+
+    /// For how long to let frames gather from now on, if that is worth while, ns: what the worker did since the last read counts.
+    fn pause_ns(&self, now_ns: u64) -> Option<u64> {
+        (self.fast_reads >= self.wanted_reads).then(|| GATHER_NS.saturating_sub(now_ns.saturating_sub(self.read_ns)))
+    }
+
+    /// Takes note of a pause that became so long. In too long a one many frames gather, so that they seem to come as fast as ever:
+    /// the next is put off, and each time longer.
+    fn paused(&mut self, pause_ns: u64) {
+        if pause_ns < OVERSLEPT_NS {
+            self.wanted_reads = FAST_READS;
+        } else {
+            (self.fast_reads, self.wanted_reads) = (0, (self.wanted_reads * 8).min(FAST_READS_MAX));
+        }
     }
 
     /// Takes note of a read of `frames` in so many bytes.
@@ -245,7 +262,7 @@ impl Pace {
 impl Borrowed {
     /// None yet; their frames will be made into batches by `batcher`.
     pub fn new(batcher: Batcher) -> Self {
-        Borrowed { connections: Vec::new(), batcher, pace: Pace::default() }
+        Borrowed { connections: Vec::new(), batcher }
     }
 
     /// Where further ones are put.
@@ -259,7 +276,7 @@ impl Borrowed {
             let now_ns = clock::now_ns();
             for lent in &self.connections {
                 let state = lent.lock();
-                if now_ns.saturating_sub(state.read_ns) > SILENT_NS {
+                if now_ns.saturating_sub(state.pace.read_ns) > SILENT_NS {
                     lent.give_back_locked(state, None);
                 }
             }
@@ -273,13 +290,28 @@ impl Borrowed {
         if !self.connections.iter().any(|lent| lent.watched.is_noted()) {
             return;
         }
-        if self.pace.is_fast() {
-            thread::sleep(GATHER);
-        }
-        let mut desk = Desk { shared, channel, batcher: &mut self.batcher, bytes: 0, frames: 0 };
+        self.gather();
+        let mut desk = Desk { shared, channel, batcher: &mut self.batcher, frames: 0 };
         self.connections.retain(|lent| lent.watched.take().is_none_or(|since_ns| lent.read(since_ns, &mut desk, rows)));
-        let Desk { bytes, frames, .. } = desk;
-        self.pace.note(clock::now_ns(), frames, bytes);
+    }
+
+    /// Lets frames gather where those of a connection in which there is something come fast.
+    fn gather(&self) {
+        let begun_ns = clock::now_ns();
+        let noted = || self.connections.iter().filter(|lent| lent.watched.is_noted());
+        // Of several the one that was read first has waited longest.
+        let pause_ns = noted().filter_map(|lent| lent.lock().pace.pause_ns(begun_ns)).min().unwrap_or(0);
+        if pause_ns == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_nanos(pause_ns));
+        let ended_ns = clock::now_ns();
+        for lent in noted() {
+            let mut state = lent.lock();
+            if state.pace.pause_ns(begun_ns).is_some() {
+                state.pace.paused(ended_ns - begun_ns);
+            }
+        }
     }
 }
 
@@ -295,14 +327,14 @@ mod tests {
 
     #[test]
     fn small_frames_that_come_fast_gather() {
-        let (mut pace, mut now_ns) = (Pace::default(), 1_000_000);
+        let mut now_ns = 1_000_000;
+        let mut pace = Pace::new(now_ns);
         let mut read = |pace: &mut Pace, after_ns, frames, bytes| {
             now_ns += after_ns;
             pace.note(now_ns, frames, bytes);
-            pace.is_fast()
+            pace.pause_ns(now_ns).is_some()
         };
-        // The first read comes after nothing.
-        assert!((0..FAST_READS).all(|_| !read(&mut pace, FAST_NS, 1, 50)));
+        assert!((1..FAST_READS).all(|_| !read(&mut pace, FAST_NS, 1, 50)));
         assert!(read(&mut pace, FAST_NS, 1, 50));
         // What has gathered came as fast.
         assert!(read(&mut pace, 10 * FAST_NS, 10, 500));
@@ -312,5 +344,39 @@ mod tests {
             assert!((1..FAST_READS).all(|_| !read(&mut pace, 1, 1, 50)));
             assert!(read(&mut pace, 1, 1, 50));
         }
+    }
+
+    /// After so many reads, a microsecond apart.
+    fn fast(pace: &mut Pace, reads: u32) -> u64 {
+        (0..reads).for_each(|_| pace.note(pace.read_ns + 1_000, 1, 50));
+        pace.read_ns
+    }
+
+    #[test]
+    fn what_a_worker_did_since_the_last_read_is_part_of_the_pause() {
+        let mut pace = Pace::new(0);
+        let read_ns = fast(&mut pace, FAST_READS);
+        assert_eq!(pace.pause_ns(read_ns), Some(GATHER_NS));
+        assert_eq!(pace.pause_ns(read_ns + 20_000), Some(GATHER_NS - 20_000));
+        assert_eq!(pace.pause_ns(read_ns + 1_000_000_000), Some(0), "nobody sleeps for frames of long ago");
+    }
+
+    /// Where a pause lasts a millisecond it let fifty frames gather, which looked as if the next one were worth while, too.
+    #[test]
+    fn pauses_that_last_too_long_are_put_off_ever_longer() {
+        let mut pace = Pace::new(0);
+        for wanted in [FAST_READS, FAST_READS * 8, FAST_READS * 64] {
+            let read_ns = fast(&mut pace, wanted - 1);
+            assert_eq!(pace.pause_ns(read_ns), None);
+            let read_ns = fast(&mut pace, 1);
+            assert!(pace.pause_ns(read_ns).is_some());
+            pace.paused(1_000_000);
+            pace.note(read_ns + 1_000_000, 70, 3_500);
+            assert_eq!(pace.pause_ns(pace.read_ns), None);
+            pace.fast_reads = 0;
+        }
+        pace.fast_reads = pace.wanted_reads;
+        pace.paused(2 * GATHER_NS);
+        assert_eq!((pace.wanted_reads, pace.pause_ns(pace.read_ns)), (FAST_READS, Some(GATHER_NS)), "it was somebody else's work");
     }
 }
