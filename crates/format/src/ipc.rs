@@ -453,6 +453,25 @@ mod tests {
         assert!(error(written_with(IpcWriteOptions::default(), &[lists])).contains("column 'l': a dictionary of"));
     }
 
+    /// Each column that pointed to an odd place of one body had a copy of it.
+    #[test]
+    fn columns_that_share_a_body_are_refused() {
+        let n: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
+        let rows = RecordBatch::try_from_iter([("a", n.clone()), ("b", n)]).unwrap();
+        let mut bytes = written_with(IpcWriteOptions::default(), &[rows]);
+        let Framed::Message(schema) = frame(&bytes).unwrap() else { panic!("the schema") };
+        let Framed::Message(message) = frame(&bytes[schema.bytes()..]).unwrap() else { panic!("the rows") };
+        let begin = schema.bytes() + message.before;
+        let header = &bytes[begin..begin + message.header];
+        let buffers = read_header(header).unwrap().header_as_record_batch().unwrap().buffers().unwrap();
+        let place = |offset: i64, length: i64| [offset.to_le_bytes(), length.to_le_bytes()].concat();
+        let places: Vec<u8> = buffers.iter().flat_map(|buffer| place(buffer.offset(), buffer.length())).collect();
+        let whole = place(0, message.body as i64).repeat(buffers.len());
+        let at = begin + header.windows(places.len()).position(|part| part == places).unwrap();
+        bytes[at..at + whole.len()].copy_from_slice(&whole);
+        assert!(read(bytes).unwrap_err().to_string().contains("its buffers overlap"));
+    }
+
     #[test]
     fn errors_say_what_is_wrong() {
         let error = |bytes: &[u8]| read(bytes.to_vec()).unwrap_err().to_string();

@@ -69,6 +69,11 @@ impl Packed {
     /// What is wrong with it, or that too much would become of it.
     pub fn batch(&mut self, batch: &ipc::RecordBatch<'_>, body: &Buffer) -> Result<(Vec<ArrayRef>, usize), FormatError> {
         let layout = self.columns.layout(batch, body.len() as u64)?;
+        // What lies where its values may not is copied, so that a body would take its own length once more for each that points to it.
+        // Nobody writes such.
+        if bytes_of_parts(&layout) > body.len() as u64 {
+            return Err(malformed("its buffers overlap"));
+        }
         let buffers = layout.buffers.iter().map(|part| body.slice_with_length(part.start as usize, (part.end - part.start) as usize));
         let mut columns = self.columns.build(&layout, buffers.collect())?;
         let mut left = self.bytes_max;
@@ -103,8 +108,7 @@ impl Packed {
             self.columns.forget(id);
         }
         // Parts may overlap, so together they may be longer than the body.
-        let parts = layout.buffers.iter().fold(0u64, |sum, part| sum.saturating_add(part.end - part.start));
-        self.bear(self.columns.dictionary_bytes().saturating_add(parts))?;
+        self.bear(self.columns.dictionary_bytes().saturating_add(bytes_of_parts(&layout)))?;
         let buffers = copied(body, &layout);
         self.columns.dictionary(id, delta, &layout, buffers)?;
         self.bear(self.columns.dictionary_bytes())
@@ -132,6 +136,11 @@ fn with_types(schema: &SchemaRef, choose: impl Fn(DataType, DataType) -> DataTyp
         _ => field.clone(),
     };
     Schema::new_with_metadata(schema.fields().iter().map(field).collect::<Vec<_>>(), schema.metadata().clone()).into()
+}
+
+/// Bytes of all parts of a body that a layout lists.
+fn bytes_of_parts(layout: &Layout) -> u64 {
+    layout.buffers.iter().fold(0, |sum: u64, part| sum.saturating_add(part.end - part.start))
 }
 
 /// The parts of a body that a layout lists, each in memory of its own.
