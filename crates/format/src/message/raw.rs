@@ -308,6 +308,14 @@ impl RawMessages {
         })
     }
 
+    /// Makes room for as many as came the last time, before the first message of a take.
+    #[inline]
+    fn expect(&mut self) {
+        if self.origins.messages() == 0 {
+            self.values.reserve(self.expected.0, self.expected.1);
+        }
+    }
+
     #[inline]
     fn read(&mut self, message: Option<&[u8]>) -> Result<(), String> {
         let Some(message) = message else {
@@ -376,9 +384,7 @@ impl RawMessages {
 
 impl MessageDecoder for RawMessages {
     fn push(&mut self, message: Option<&[u8]>) {
-        if self.origins.messages() == 0 {
-            self.values.reserve(self.expected.0, self.expected.1);
-        }
+        self.expect();
         let rows = match self.read(message) {
             Ok(()) => 1,
             Err(reason) => {
@@ -390,6 +396,7 @@ impl MessageDecoder for RawMessages {
     }
 
     fn push_all(&mut self, bytes: &[u8], places: &[Place]) {
+        self.expect();
         if !self.take_as_they_are(bytes, places) {
             places.iter().for_each(|place| self.push(place.of(bytes)));
         }

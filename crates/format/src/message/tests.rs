@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use tidemill_block::{Block, text};
 
@@ -148,6 +149,19 @@ fn messages_in_other_encodings() {
     let latin = format("csv", &[("csv.encoding", "latin1")]);
     let error = latin.encoder(&schema()).unwrap().encode(&block, &mut MessageBuffer::default()).unwrap_err().to_string();
     assert!(error.starts_with("column 'k': '日本' has the character '日', which windows-1252 lacks"), "{error}");
+}
+
+/// Those that came in several pieces had their memory made twice as large again and again.
+#[test]
+fn raw_messages_have_room_for_as_many_as_came_before() {
+    let mut decoder = format("raw", &[]).decoder(&one(DataType::Binary), &[0]).unwrap();
+    let (bytes, places) = (vec![7u8; 1_000], [Place { from: 0, length: 1_000 }; 9]);
+    let mut taken = || {
+        (0..10).for_each(|_| decoder.push_all(&bytes, &places));
+        decoder.take().unwrap().batch.column(0).to_data().buffers()[1].capacity()
+    };
+    assert!(taken() >= 90_000);
+    assert_eq!(taken(), 90_000 + 90_000 / 8);
 }
 
 #[test]
