@@ -10,6 +10,7 @@ use super::link::Link;
 use super::pieces::Piece;
 use super::protocol::{self, Asked, Extent, Front, code};
 use super::slot::{Event, Slot};
+use crate::partitions::Partition;
 
 /// How long a broker is asked to wait, ms, where it may soon be asked for more: partitions without room will have it, and
 /// further ones come one after the other at the start. Doubled with each answer that has nothing.
@@ -17,7 +18,7 @@ const SHORT_WAIT_MS: i32 = 10;
 
 /// Fetches until there is nothing to be fetched from this broker any more, or it fails.
 pub fn run(shared: &Arc<Shared>, node: i32, address: &str) {
-    let failure = Session { shared, node, turn: 0, quiet: 0, comings: 0 }.serve(address).err();
+    let failure = Session { shared, node, given: None, quiet: 0, comings: 0 }.serve(address).err();
     shared.leave(node, failure);
 }
 
@@ -36,8 +37,8 @@ enum Work {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     node: i32,
-    /// Which partition comes first: the first one is never left out for want of room in the answer.
-    turn: usize,
+    /// The last partition that had something in an answer: those behind it were perhaps left out for want of room, and come first.
+    given: Option<Partition>,
     /// Answers without messages in a row.
     quiet: u32,
     /// How many readers had come when last looked at.
@@ -130,9 +131,7 @@ impl Session<'_> {
                 }
                 let most = self.shared.settings.extent.wait_ms;
                 let soon = if full || until.is_some() { SHORT_WAIT_MS } else { SHORT_WAIT_MS << self.quiet.min(16) };
-                self.turn = self.turn.wrapping_add(1);
-                let first = self.turn % fetch.len();
-                fetch.rotate_left(first);
+                begin_behind(&mut fetch, self.given.as_ref());
                 return Work::Fetch(fetch, soon.min(most));
             }
             state = self.shared.wait(state, until);
@@ -177,17 +176,19 @@ impl Session<'_> {
         let places: BTreeMap<(&str, i32), usize> = asked.iter().enumerate().map(|(i, a)| ((a.topic.as_str(), a.partition), i)).collect();
         let extent = Extent { wait_ms, ..settings.extent };
         let answer = protocol::fetch(link, &settings.client, &extent, &asked)?;
-        let (mut bytes, mut ends) = (0, Vec::new());
+        let (mut given, mut ends) = (None::<usize>, Vec::new());
         protocol::fetched(answer, extent.committed, |answer, topic, front: Front| {
             let mut buffer = Vec::new();
             if front.bytes > 0 {
                 buffer = self.shared.buffer(front.bytes);
                 answer.bytes(front.bytes, &mut buffer)?;
-                bytes += front.bytes;
             }
             let Some(index) = places.get(&(topic, front.partition)) else {
                 return Err(format!("{}: an answer about {topic}:{}, which was not asked for", answer.place(), front.partition));
             };
+            if front.bytes > 0 {
+                given = given.max(Some(*index));
+            }
             let (from, slot) = (asked[*index].offset, &slots[*index]);
             if front.code != code::NONE {
                 self.shared.trouble(slot, front.code);
@@ -198,7 +199,8 @@ impl Session<'_> {
             }
             Ok(())
         })?;
-        if bytes > 0 {
+        if let Some(last) = given {
+            self.given = Some((asked[last].topic.clone(), asked[last].partition));
             self.quiet = 0;
             return Ok(());
         }
@@ -208,5 +210,38 @@ impl Session<'_> {
             self.shared.ends(&slots[index], asked[index].offset, end);
         }
         Ok(())
+    }
+}
+
+/// Puts those of a list, which is in the order of partitions, first that stand behind this one.
+fn begin_behind<T>(wanted: &mut [(Asked, T)], given: Option<&Partition>) {
+    if let Some((topic, partition)) = given {
+        let behind = wanted.partition_point(|(asked, _)| (&asked.topic, asked.partition) <= (topic, *partition));
+        wanted.rotate_left(behind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(given: Option<(&str, i32)>, expect: [(&str, i32); 4]) {
+        let asked = |(topic, partition): (&str, i32)| (Asked { topic: topic.into(), partition, epoch: 0, offset: 0 }, ());
+        let mut wanted = [("a", 0), ("a", 7), ("b", 0), ("b", 1)].map(asked);
+        begin_behind(&mut wanted, given.map(|(topic, partition)| (topic.to_string(), partition)).as_ref());
+        assert_eq!(wanted, expect.map(asked), "{given:?}");
+    }
+
+    /// Of many partitions an answer has room for some: while requests began one further each time, the same ones were in most answers.
+    #[test]
+    fn a_request_begins_behind_the_last_partition_that_was_answered_for() {
+        let plain = [("a", 0), ("a", 7), ("b", 0), ("b", 1)];
+        check(None, plain);
+        check(Some(("b", 1)), plain);
+        check(Some(("c", 0)), plain);
+        check(Some(("a", 0)), [("a", 7), ("b", 0), ("b", 1), ("a", 0)]);
+        check(Some(("a", 7)), [("b", 0), ("b", 1), ("a", 0), ("a", 7)]);
+        check(Some(("a", 3)), [("a", 7), ("b", 0), ("b", 1), ("a", 0)]);
     }
 }
