@@ -200,8 +200,8 @@ impl Shared {
 
     /// Memory that is no longer needed.
     pub fn give_back(&self, buffer: Vec<u8>) {
-        // One huge message must not stay for ever.
-        if buffer.capacity() > 0 && buffer.capacity() <= 2 * self.settings.extent.partition_bytes_max as usize {
+        // One huge message must not stay for ever, and what is kept is beside what may wait.
+        if buffer.capacity() > 0 && buffer.capacity() <= self.settings.extent.partition_bytes_max as usize {
             let mut spare = lock(&self.spare);
             if spare.len() < SPARE {
                 spare.push(buffer);

@@ -206,6 +206,8 @@ impl<R: Read> Answer<R> {
         while at < length {
             let end = length.min((at * 2).max(STEP_BYTES));
             if out.len() < end {
+                // No more than is needed, or it would be too large to be kept.
+                out.reserve_exact(end - out.len());
                 out.resize(end, 0);
             }
             self.exact(&mut out[at..end])?;

@@ -196,6 +196,19 @@ fn a_log_that_was_cut_short_and_grew_again_is_noticed() {
     assert!(came(&mut feed)[0].starts_with("failed 1 "));
 }
 
+/// Eight buffers of twice an answer's bytes of a partition were kept.
+#[test]
+fn no_more_memory_is_kept_than_an_answer_takes() {
+    let address = broker(11, |_| Step::HangUp);
+    let fetcher = fetcher(&address, OffsetReset::Fail, &[("properties.max.partition.fetch.bytes", "5000")]).unwrap();
+    let kept = || lock(&fetcher.shared.spare).len();
+    fetcher.give_back(Vec::with_capacity(5001));
+    assert_eq!(kept(), 0);
+    (0..2 * SPARE).for_each(|_| fetcher.give_back(Vec::with_capacity(5000)));
+    assert_eq!(kept(), SPARE);
+    assert_eq!((fetcher.shared.buffer(5000).capacity(), kept()), (5000, SPARE - 1));
+}
+
 #[test]
 fn what_is_not_spoken_is_said() {
     let address = broker(10, |_| Step::HangUp);
