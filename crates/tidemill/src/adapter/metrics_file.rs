@@ -59,8 +59,9 @@ fn replace(path: &Path, text: &[u8]) -> IoResult<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => path.to_path_buf(),
         Err(e) => return Err(e),
     };
+    // Of our own name, since two adapters may have been told the same file.
     let mut fresh = path.clone().into_os_string();
-    fresh.push(".new");
+    fresh.push(format!(".{}.new", std::process::id()));
     // One that was killed may have left its file, and others may write into the directory: a link of theirs is not followed.
     match fs::remove_file(&fresh) {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
@@ -106,11 +107,28 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let (path, other) = (directory.join("m.json"), directory.join("other"));
         fs::write(&other, "mine").unwrap();
-        std::os::unix::fs::symlink(&other, directory.join("m.json.new")).unwrap();
+        std::os::unix::fs::symlink(&other, directory.join(format!("m.json.{}.new", std::process::id()))).unwrap();
         assert!(MetricsFile::new(Some(path.as_path())).finish(&5).is_ok());
         assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
         assert_eq!(fs::read_to_string(&path).unwrap(), "5");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// Two that were told the same file wrote to one new file, or removed each other's.
+    #[test]
+    fn what_another_process_writes_is_left_alone() {
+        let directory = std::env::temp_dir().join(format!("tidemill-metrics-two-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let others = directory.join(format!("m.json.{}.new", std::process::id() + 1));
+        fs::write(&others, "half of i").unwrap();
+        assert!(MetricsFile::new(Some(directory.join("m.json").as_path())).finish(&5).is_ok());
+        assert_eq!(fs::read_to_string(&others).unwrap(), "half of i");
+        // A directory is not replaced, and the new file does not stay.
+        let taken = directory.join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(MetricsFile::new(Some(taken.as_path())).finish(&5).is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
         fs::remove_dir_all(&directory).unwrap();
     }
 
