@@ -7,7 +7,7 @@ use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
-use crate::RowKind;
+use crate::{RowKind, rows_bytes};
 
 /// The watermark before any event was seen.
 pub const NO_WATERMARK: i64 = i64::MIN;
@@ -239,12 +239,10 @@ impl Block {
         concat_batches(schema, &runs)
     }
 
-    /// Bytes of memory that the block holds, shared buffers counted whole.
+    /// About how many bytes of memory the rows take. Of what they share with other blocks, or the columns of a message with each
+    /// other, each has its part: blocks that wait together take what they say together.
     pub fn memory(&self) -> usize {
-        self.batch.columns().iter().map(|c| c.get_buffer_memory_size()).sum::<usize>()
-            + self.kinds.as_ref().map_or(0, |k| k.len())
-            + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8)
-            + 64
+        rows_bytes(&self.batch) + self.kinds.as_ref().map_or(0, |k| k.len()) + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8) + 64
     }
 }
 
@@ -252,6 +250,7 @@ impl Block {
 mod tests {
     use super::*;
     use arrow::array::{AsArray, Int64Array};
+    use arrow::buffer::{Buffer, ScalarBuffer};
     use arrow::datatypes::Int64Type;
 
     fn whole() -> Block {
@@ -269,6 +268,19 @@ mod tests {
         assert_eq!(numbers.values().as_ref(), expect);
         let at = block.column(0).as_primitive::<Int64Type>().values().as_ptr_range();
         assert_eq!(at.contains(&numbers.values().as_ptr()), shared, "whether memory is shared");
+    }
+
+    /// Each column of a message, and each part of a block, counted all of what it shares: a queue was full with a seventh of what it
+    /// may hold.
+    #[test]
+    fn what_is_shared_is_counted_once() {
+        let body = Buffer::from_vec((0..2000i64).collect::<Vec<_>>());
+        let column = |from: usize| -> ArrayRef { Arc::new(Int64Array::new(ScalarBuffer::new(body.clone(), from, 1000), None)) };
+        let block = Block::inserts(RecordBatch::try_from_iter([("a", column(0)), ("b", column(1000))]).unwrap(), 0);
+        assert_eq!(block.memory(), 16_000 + 64);
+        let batch = Arc::new(block.batch.clone());
+        let parts = (0..4).map(|part| block.part(&batch, part * 250, 250).memory());
+        assert_eq!(parts.sum::<usize>(), 16_000 + 4 * 64);
     }
 
     #[test]

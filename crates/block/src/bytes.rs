@@ -1,5 +1,5 @@
-//! How many bytes rows have, for bounds in bytes. What a block keeps in memory, which is more where it shares buffers with
-//! others, says [`Block::memory`](crate::Block::memory).
+//! How many bytes rows have, for bounds in bytes. What they keep in memory is more where they are few out of many that nobody
+//! else needs any more.
 
 use arrow::array::{Array, AsArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
