@@ -223,6 +223,8 @@ fn a_query_reads_a_pipe_from_its_first_row() {
     let json = r#"seq 1 300000 | sed 's/.*/{"n":&}/' | "$@""#;
     // A line of 78 MB, which is more than a line may have.
     let line = r#"seq -f '{"n":%.0f,"p":"'$(printf %0240d 0)'"},' 1 300000 | tr -d '\n' | sed 's/^/[/; s/,$/]/' | "$@""#;
+    // Of a first object that is longer than the sample the whole line tells the columns.
+    let long = r#"printf '{"a":"%02097152d","n":1}\n{"n":2}\n{"n":3}\n' 0 | "$@""#;
     let few = (3, 6);
     let many = (300_000, 45_000_150_000u64);
     for (script, from, (count, sum)) in [
@@ -232,6 +234,7 @@ fn a_query_reads_a_pipe_from_its_first_row() {
         ("(echo n; seq 1 200000; sleep 0.3; seq 200001 300000) | \"$@\"", "'/dev/fd/0'", many),
         (json, "'/dev/stdin'", many),
         (line, "'/dev/stdin'", many),
+        (long, "'/dev/stdin'", few),
         ("(echo n; seq 1 3) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", few),
         ("(echo n; seq 1 300000) | gzip | \"$@\"", "read_csv('/dev/stdin', compression = 'gzip')", many),
         (format!("cat '{archive}' | \"$@\"").as_str(), "read_csv('/dev/stdin//*.csv', 'source.archive' = 'tar')", many),
