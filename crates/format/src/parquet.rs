@@ -85,13 +85,17 @@ const BATCH_BYTES: i64 = 4 << 20;
 /// But so many rows it always holds, if that many are asked for: each batch costs a little for each column.
 const BATCH_ROWS_MIN: usize = 256;
 
+/// Parts of a file that are asked for at once may come together where no more bytes than this lie between them: those come, too.
+pub const PARTS_GAP_MAX: u64 = 64 << 10;
+
 /// The bytes of a file that need not be a local one.
 pub trait ParquetInput: ChunkReader + 'static {
     /// Says which parts will be read, row group after row group, each time all of a group's before those of the next:
     /// what lies far away is best fetched so. Called before anything but the footer is read.
     fn expect(&self, _groups: Vec<Expected>) {}
 
-    /// The bytes of some parts, in their order: of what lies far away all are best asked for at once.
+    /// The bytes of some parts, in their order: of what lies far away all are best asked for at once, with no more between them than
+    /// [`PARTS_GAP_MAX`].
     ///
     /// # Errors
     /// One of them cannot be read.

@@ -167,6 +167,10 @@ impl ObjectFile {
     pub fn read_ranges(&self, _: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
         match self.0 {}
     }
+
+    pub fn read_ranges_near(&self, _: &[Range<u64>], _: u64) -> Result<Vec<Bytes>, StoreError> {
+        match self.0 {}
+    }
 }
 
 /// Room for bytes fetched before they are wanted.

@@ -115,6 +115,15 @@ impl ObjectFile {
     /// # Errors
     /// A range beyond the end; otherwise as [`ObjectFile::read_at`].
     pub fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
+        self.read_ranges_near(ranges, GAP)
+    }
+
+    /// As [`ObjectFile::read_ranges`], where what lies between two ranges of one request is no more than `gap` bytes. It is fetched with
+    /// them, and held as long as they are.
+    ///
+    /// # Errors
+    /// As [`ObjectFile::read_ranges`].
+    pub fn read_ranges_near(&self, ranges: &[Range<u64>], gap: u64) -> Result<Vec<Bytes>, StoreError> {
         self.seekable()?;
         if let Some(odd) = ranges.iter().find(|r| r.start > r.end || r.end > self.size()) {
             let why = format!(
@@ -126,7 +135,7 @@ impl ObjectFile {
             );
             return Err(StoreError::new(Kind::Other, why));
         }
-        let plan = plan(ranges);
+        let plan = plan(ranges, gap);
         let (client, object, parallel) = (self.shared.client.clone(), self.shared.object.clone(), self.shared.client.parallel);
         let pieces = plan.clone();
         let begun = Instant::now();
@@ -224,14 +233,14 @@ impl tidemill_archive::ReadAt for ObjectFile {
     }
 }
 
-/// What to ask for: disjoint pieces in order, that cover every range.
-fn plan(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+/// What to ask for: disjoint pieces in order, that cover every range. Ranges no more than `gap` bytes apart are one.
+fn plan(ranges: &[Range<u64>], gap: u64) -> Vec<Range<u64>> {
     let mut sorted: Vec<&Range<u64>> = ranges.iter().filter(|r| r.start < r.end).collect();
     sorted.sort_unstable_by_key(|r| r.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in sorted {
         match joined.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(GAP) => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
             _ => joined.push(range.clone()),
         }
     }
@@ -277,7 +286,7 @@ mod tests {
     #[track_caller]
     fn check(ranges: &[(u64, u64)], expect: &str) {
         let ranges: Vec<Range<u64>> = ranges.iter().map(|(from, to)| *from..*to).collect();
-        assert_eq!(format!("{:?}", plan(&ranges)), expect);
+        assert_eq!(format!("{:?}", plan(&ranges, GAP)), expect);
     }
 
     #[test]
@@ -288,6 +297,7 @@ mod tests {
         check(&[(100, 200), (0, 10)], "[0..200]");
         check(&[(0, 10), (10 + M, 20 + M), (30 + 3 * M, 31 + 3 * M)], "[0..1048596, 3145758..3145759]");
         check(&[(0, 16 * M + 2)], "[0..5592406, 5592406..11184812, 11184812..16777218]");
+        assert_eq!(plan(&[0..10, 20..30, 41..50], 10), [0..30, 41..50]);
     }
 
     #[test]

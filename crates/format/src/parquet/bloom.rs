@@ -14,13 +14,13 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::ParquetInput;
 use super::extent::{Filters, leaf};
+use super::{PARTS_GAP_MAX, ParquetInput};
 
 /// The largest filter that is read, bytes: that of some seven million different values by which one in a hundred others seems to be
 /// there. To read a larger one costs as much as to read the columns of a row group.
 const FILTER_BYTES_MAX: usize = 8 << 20;
-/// Filters of so many bytes are asked for at once, and in memory.
+/// Filters of so many bytes, with what comes between them, are asked for at once, and in memory.
 const TOGETHER_BYTES_MAX: u64 = 32 << 20;
 
 /// The filters of some row groups.
@@ -50,12 +50,11 @@ impl<R: ParquetInput> Blooms<'_, R> {
         Some(offset..end)
     }
 
-    /// The filters of a column in some row groups, as far as there are any that can be read.
-    fn read(&self, columns: &[&ColumnChunkMetaData]) -> Vec<Option<Sbbf>> {
-        let parts: Vec<Option<Range<u64>>> = columns.iter().map(|column| self.part(column)).collect();
+    /// The filters of a column in some row groups, which lie in `parts`, as far as there are any that can be read.
+    fn read(&self, columns: &[&ColumnChunkMetaData], parts: &[Option<Range<u64>>]) -> Vec<Option<Sbbf>> {
         let asked: Vec<Range<u64>> = parts.iter().flatten().cloned().collect();
         let mut read = self.input.read_parts(&asked).unwrap_or_default().into_iter();
-        let filter = |(column, part): (&&ColumnChunkMetaData, Option<Range<u64>>)| {
+        let filter = |(column, part): (&&ColumnChunkMetaData, &Option<Range<u64>>)| {
             let filter = match part {
                 Some(_) => Sbbf::from_bytes(&read.next()?).ok()?,
                 None if column.bloom_filter_length().is_some() || column.bloom_filter_offset()? < 0 => return None,
@@ -100,18 +99,13 @@ impl<R: ParquetInput> Filters for Blooms<'_, R> {
         let values = plain(values, self.metadata.parquet_schema().column(leaf).physical_type())?;
         let all = self.metadata.metadata().row_groups();
         let columns: Vec<&ColumnChunkMetaData> = self.groups.iter().map(|group| all[*group].column(leaf)).collect();
-        let (mut lacks, mut left) = (Vec::with_capacity(columns.len()), columns.as_slice());
-        while !left.is_empty() {
-            let mut bytes = 0;
-            let fits = |column: &&&ColumnChunkMetaData| {
-                bytes += self.part(column).map_or(0, |part| part.end - part.start);
-                bytes <= TOGETHER_BYTES_MAX
-            };
-            // One is never too large.
-            let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+        let parts: Vec<Option<Range<u64>>> = columns.iter().map(|column| self.part(column)).collect();
+        let mut lacks = Vec::with_capacity(columns.len());
+        while lacks.len() < columns.len() {
+            let begin = lacks.len();
+            let end = begin + together(&parts[begin..]);
             let lack = |filter: Option<Sbbf>| filter.is_some_and(|filter| !values.iter().any(|value| filter.check(value)));
-            lacks.extend(self.read(now).into_iter().map(lack));
-            left = later;
+            lacks.extend(self.read(&columns[begin..end], &parts[begin..end]).into_iter().map(lack));
         }
         Some(lacks)
     }
@@ -121,6 +115,20 @@ impl<R> fmt::Debug for Blooms<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bloom filters of the row groups {:?}", self.groups)
     }
+}
+
+/// How many of some parts are asked for at once, the first of them. One is never too large.
+fn together(parts: &[Option<Range<u64>>]) -> usize {
+    let (mut bytes, mut last) = (0, None::<u64>);
+    let fits = |part: &&Option<Range<u64>>| {
+        if let Some(Range { start, end }) = part {
+            let between = last.and_then(|last| start.checked_sub(last)).filter(|between| *between <= PARTS_GAP_MAX);
+            bytes += end - start + between.unwrap_or(0);
+            last = Some(*end);
+        }
+        bytes <= TOGETHER_BYTES_MAX
+    };
+    parts.iter().take_while(fits).count().max(1)
 }
 
 /// The bytes that a file holds of values and that its filters are made of; `None` where there is more than one way to hold them, and for
@@ -140,4 +148,25 @@ fn plain(values: &dyn Array, physical: Type) -> Option<Vec<Vec<u8>>> {
         (DataType::Binary, Type::BYTE_ARRAY) => values.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect(),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes between filters that lie near each other was not counted: of a thousand small ones it was most of what was in memory.
+    #[test]
+    fn what_comes_together_has_a_limit() {
+        let (size, count): (u64, u64) = (1 << 10, 2_000);
+        let check = |gap: u64, expect: usize| {
+            let parts: Vec<_> = (0..count).map(|n| n * (size + gap)).map(|at| Some(at..at + size)).collect();
+            assert_eq!(together(&parts), expect, "{gap} bytes between them");
+        };
+        check(0, 2_000);
+        // Thirty-two MB are 512 of 64 KB; before the first there is no gap.
+        check(PARTS_GAP_MAX - size, 512);
+        check(PARTS_GAP_MAX + 1, 2_000);
+        let large = Some(0..TOGETHER_BYTES_MAX + 1);
+        assert_eq!([together(&[large.clone(), None]), together(&[None, large, None]), together(&[None, None])], [1, 1, 2]);
+    }
 }
