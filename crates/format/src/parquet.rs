@@ -8,6 +8,7 @@ mod extent;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod thrift;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 pub use extent::{Extent, Extents, Filters};
@@ -464,7 +465,7 @@ pub fn passes_over_pages(path: &Path) -> Result<bool, FormatError> {
 
 /// Reads the footer, and believes it only where it fits the file.
 fn footer<R: ChunkReader>(path: &Path, input: &R) -> Result<ArrowReaderMetadata, FormatError> {
-    let checked = Checked { input, check: |_: u64, bytes: &[u8]| check::check_footer(bytes) };
+    let checked = Checked { input, check: |_: u64, bytes: &[u8]| thrift::check_footer(bytes) };
     let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
     let metadata = ArrowReaderMetadata::load(&checked, options).map_err(|e| failed(path, "cannot read its footer", &e))?;
     let fits = check::check(metadata.metadata(), input.len());

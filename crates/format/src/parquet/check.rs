@@ -1,17 +1,13 @@
 //! Holds what the footer of a Parquet file says against the length of the file. The reader goes where the footer sends it and
-//! takes the memory that the footer asks for, so one that lies is refused before anything else is read. Of two lists, the row
-//! groups in the footer and the pages in an offset index, the library takes memory for as many elements as they say they have, so
-//! their bytes are looked at before it gets them.
+//! takes the memory that the footer asks for, so one that lies is refused before anything else is read. For some of what it
+//! counts the library takes memory before it looks whether it is there; that is seen in the bytes, by [`super::thrift`].
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// So many row groups the library can number.
-const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
-/// Structures in a footer lie in each other some five deep.
-const DEPTH_MAX: usize = 32;
+use super::thrift::pages_fit;
 
 /// The bytes of a file, of which every piece is looked at before the library gets it; `check` knows where it begins.
 pub(super) struct Checked<'a, R, F> {
@@ -39,18 +35,6 @@ impl<R: ChunkReader, F: Fn(u64, &[u8]) -> Result<(), String> + Send + Sync> Chun
     }
 }
 
-/// Looks whether the bytes of a footer are whole, and their row groups not too many.
-///
-/// # Errors
-/// What is wrong, in a few words.
-pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
-    match (Thrift { left: footer }).row_groups() {
-        Some(..=ROW_GROUPS_MAX) => Ok(()),
-        Some(many) => Err(format!("it says that there are {many} row groups, and {ROW_GROUPS_MAX} are the most")),
-        None => Err("it is damaged".to_string()),
-    }
-}
-
 /// Looks whether the page indexes in `bytes`, a piece of the file that begins at `start`, are no more than that together, and each
 /// has no more pages than it can.
 ///
@@ -72,138 +56,6 @@ pub(super) fn check_indexes(metadata: &ParquetMetaData, start: u64, bytes: &[u8]
     }
     // One that many columns share would be decoded for each of them.
     if together > bytes.len() as u64 { Err("page indexes overlap".to_string()) } else { Ok(()) }
-}
-
-/// Whether an offset index that begins with a list of its pages has a byte for each of them. The library reads other ones more slowly,
-/// and believes no list.
-fn pages_fit(index: &[u8]) -> bool {
-    let Some((0x19, list)) = index.split_first().map(|(first, rest)| (*first, rest)) else { return true };
-    (Thrift { left: list }).list().is_some()
-}
-
-/// Passes over values in Thrift's compact protocol; `None` where they are cut off or make no sense.
-struct Thrift<'a> {
-    left: &'a [u8],
-}
-
-impl Thrift<'_> {
-    /// The number of row groups that a footer says it has: its field 4 is a list of them.
-    fn row_groups(&mut self) -> Option<u64> {
-        let (mut id, mut most) = (0, 0);
-        while let Some(kind) = self.field(&mut id)? {
-            if id == 4 && kind == 9 {
-                // What it has for certain is seen when it is passed over.
-                let count = Thrift { left: self.left }.count()?.1;
-                if count > ROW_GROUPS_MAX {
-                    return Some(count);
-                }
-                most = count.max(most);
-            }
-            self.skip(kind, DEPTH_MAX)?;
-        }
-        Some(most)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.left.split_first()?;
-        self.left = rest;
-        Some(*first)
-    }
-
-    fn pass(&mut self, bytes: u64) -> Option<()> {
-        self.left = self.left.get(usize::try_from(bytes).ok()?..)?;
-        Some(())
-    }
-
-    /// A number, seven bits a byte, the last of them first.
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// The kind of a structure's next field, whose number becomes `id`; `Some(None)` at its end.
-    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
-        let head = self.byte()?;
-        if head & 15 == 0 {
-            return Some(None);
-        }
-        *id = match i64::from(head >> 4) {
-            0 => {
-                let coded = self.number()?;
-                (coded >> 1) as i64 ^ -((coded & 1) as i64)
-            }
-            more => id.checked_add(more)?,
-        };
-        Some(Some(head & 15))
-    }
-
-    /// The kind of a list's elements, and how many it says they are.
-    fn count(&mut self) -> Option<(u8, u64)> {
-        let head = self.byte()?;
-        let count = match head >> 4 {
-            15 => self.number()?,
-            few => few.into(),
-        };
-        Some((head & 15, count))
-    }
-
-    /// As [`Thrift::count`], if there is a byte at least for each of them.
-    fn list(&mut self) -> Option<(u8, u64)> {
-        let (kind, count) = self.count()?;
-        (count <= self.left.len() as u64).then_some((kind, count))
-    }
-
-    /// Passes over the value of a field, in which others lie `depth` deep at most.
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
-        match kind {
-            // The kind of a truth is its value.
-            1 | 2 => Some(()),
-            3 => self.pass(1),
-            4..=6 => self.number().map(drop),
-            7 => self.pass(8),
-            8 => {
-                let bytes = self.number()?;
-                self.pass(bytes)
-            }
-            9 | 10 => {
-                let (kind, count) = self.list()?;
-                (0..count).try_for_each(|_| self.element(kind, depth))
-            }
-            11 => {
-                let count = self.number()?;
-                let kinds = if count == 0 { 0 } else { self.byte()? };
-                (0..count).try_for_each(|_| {
-                    self.element(kinds >> 4, depth)?;
-                    self.element(kinds & 15, depth)
-                })
-            }
-            12 => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth)?;
-                }
-                Some(())
-            }
-            13 => self.pass(16),
-            _ => None,
-        }
-    }
-
-    /// As [`Thrift::skip`], where the kind is that of all elements.
-    fn element(&mut self, kind: u8, depth: usize) -> Option<()> {
-        match kind {
-            1 | 2 => self.pass(1),
-            other => self.skip(other, depth),
-        }
-    }
 }
 
 /// Looks whether a footer fits a file of so many bytes.
@@ -257,8 +109,9 @@ mod tests {
     use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
     use parquet::file::metadata::{ColumnChunkMetaDataBuilder, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaDataBuilder};
 
-    use super::{check_footer, check_indexes};
+    use super::check_indexes;
     use crate::options::{OptionSet, RawOptions};
+    use crate::parquet::thrift::check_footer;
     use crate::parquet::{ParquetFileReader, ParquetFileWriter, ParquetOptions, schema_of, shape_of};
 
     /// A file of 20 rows in two row groups; removed at the end of the test.
