@@ -237,6 +237,11 @@ pub trait Source: Send + Sync {
         Ok((self.unordered_splits(parallelism)?, 0))
     }
 
+    /// The pipe that it reads, if it reads one: its path, and its device and inode. No other of a query may read the same.
+    fn pipe(&self) -> Option<(String, (u64, u64))> {
+        None
+    }
+
     /// How its bytes come. Asked once, before any is read.
     fn fetching(&self) -> Fetching {
         Fetching::Other

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_connect::filesystem::{CUTS_SURELY, FOUND};
+use tidemill_connect::filesystem::CUTS_SURELY;
 use tidemill_connect::registry::Connector;
 use tidemill_connect::{LookupOptions, LookupTable, Sink, Source, registry};
 use tidemill_format::options::{OptionSet, OptionSpec, RawOptions};
@@ -146,10 +146,6 @@ pub fn source(table: &Table, at_end: bool) -> Result<(Arc<dyn Source>, TableOpti
     let connector = registry::find(&options.connector).map_err(|e| JobError::usage(format!("table '{}': {e}", table.name)))?;
     if options.connector == "filesystem" && !(at_end && options.on_error == OnError::Fail) {
         raw.or_insert(CUTS_SURELY, "true");
-    }
-    // Such a table is named as its files are.
-    if options.connector == "filesystem" && table.options.get("path") == Some(&table.name) {
-        raw.or_insert(FOUND, "true");
     }
     let source = connector.source(&table.physical_schema(), &mut raw).map_err(JobError::usage)?;
     pass_lookup_options(connector, &mut raw)?;

@@ -183,8 +183,8 @@ impl Described {
         };
         let mut options = self.table.options.clone();
         ["connector", "path", "format"].iter().for_each(|key| drop(options.remove(*key)));
-        // How a store is reached says nothing of the file, and may be a secret.
-        options.retain(|key, _| !key.starts_with("store."));
+        // How a store is reached says nothing of the file, and may be a secret. What begins with # is no option.
+        options.retain(|key, _| !key.starts_with("store.") && !key.starts_with('#'));
         let mut out = json!({
             "path": self.path, "format": self.format(), "options": options, "compression": self.compression(), "rows": self.rows,
             "bytes": self.stored.map(|s| s.bytes), "cached": self.stored.map(|s| s.cached),

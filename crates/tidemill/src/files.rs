@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use tidemill_block::value;
-use tidemill_connect::filesystem::partition;
+use tidemill_connect::filesystem::{FOUND, partition, sample};
 use tidemill_plan::{Column, ColumnKind, Table};
 use tidemill_runtime::script::{Script, Step};
 use tidemill_runtime::{JobError, LogicalPlan, Settings};
@@ -224,6 +224,9 @@ fn table(path: &str, looked: &Looked, hive: &[(String, DataType)], wishes: &Wish
     }
     let mut options = BTreeMap::from([("connector".to_string(), "filesystem".to_string()), ("path".to_string(), path.to_string())]);
     options.extend(looked.options.clone());
+    if sample::is_pipe(path) {
+        options.insert(FOUND.to_string(), "true".to_string());
+    }
     Ok(Table { name: path.to_string(), columns, watermark: None, primary_key: Vec::new(), options })
 }
 

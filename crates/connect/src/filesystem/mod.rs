@@ -61,6 +61,7 @@ use self::bucket::Bucket;
 use self::cache::PageCache;
 use self::members::Archive;
 use self::path::Location;
+pub use self::pipe::Pipes;
 use self::pipe::Purpose;
 #[doc(hidden)]
 pub use self::ranges::ranges_of;
@@ -202,7 +203,8 @@ fn take(raw: &mut RawOptions) -> Result<(FilesystemOptions, FileFormat), Connect
 /// the job, or rows count before all were read. No option that users write begins with #.
 pub const CUTS_SURELY: &str = "#cuts-surely";
 
-/// What tells a source that the columns of its table were found by looking at the files. No option that users write begins with #.
+/// What tells a source that the columns of its table were found by looking at the pipe that it reads. No option that users write begins
+/// with #.
 pub const FOUND: &str = "#found";
 
 fn make_source(schema: &SchemaRef, raw: &mut RawOptions) -> Result<Box<dyn Source>, ConnectError> {

@@ -1,18 +1,19 @@
 //! Pipes, and whatever else is no regular file: they can be read once. Who wants to know the columns of what comes through one
 //! must read some of it; that is kept here, and comes first when a table reads the pipe. So a pipe that was looked at is
 //! read by one table, and a second one gets an error instead of the rows that the first has left over. A named pipe may get
-//! another writer, for which a table that is declared waits.
+//! another writer, for which a table that is declared waits, unless both are of one query: what they got of the pipe, or whether one
+//! waited for ever, would be a matter of time.
 //!
 //! What is kept are the bytes as they came, compressed or packed into an archive. A look may end while a thread of it still
 //! waits for more; what it gets then is kept, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::ConnectError;
+use crate::{ConnectError, Source};
 
 /// Bytes that are kept of a pipe at most. Looking takes a few MB; more only where much lies in an archive before the member
 /// that is wanted, or where the first record does not end.
@@ -92,18 +93,43 @@ fn open_known(path: &str, identity: Identity, purpose: Purpose) -> Result<Box<dy
             pipe.kept.lock().expect("no panic while held").taken = true;
             return Ok(Box::new(Input { pipe, at: 0, purpose }));
         }
-        // Of a query that names it twice the second table would wait for ever, were it not refused.
+        // A table that was found waits for nobody: what it was found by is gone.
         Some(State::Taken(reader)) if purpose == Purpose::Rows && reader.strong_count() == 0 && is_named(path) => {
             known.remove(&identity);
         }
-        Some(State::Taken(_)) => {
-            return Err(ConnectError::new(format!(
-                "'{path}' is a pipe, which can be read once, and is read a second time; write what comes through it into a file first"
-            )));
-        }
+        Some(State::Taken(_)) => return Err(twice(path)),
     }
     drop(known);
     Ok(Box::new(File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?))
+}
+
+/// Device and inode of the pipe at `path`, if there is one.
+pub(super) fn at(path: &str) -> Option<Identity> {
+    let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_fifo())?;
+    Some((meta.dev(), meta.ino()))
+}
+
+fn twice(path: &str) -> ConnectError {
+    ConnectError::new(format!(
+        "'{path}' is a pipe, which can be read once, and is read a second time; write what comes through it into a file first"
+    ))
+}
+
+/// The pipes that the sources of one query read.
+#[derive(Default)]
+pub struct Pipes(BTreeSet<Identity>);
+
+impl Pipes {
+    /// Notes what one more source reads.
+    ///
+    /// # Errors
+    /// Another one reads the same pipe, by whatever name.
+    pub fn note(&mut self, source: &dyn Source) -> Result<(), ConnectError> {
+        match source.pipe() {
+            Some((path, identity)) if !self.0.insert(identity) => Err(twice(&path)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether a pipe has a name of its own by which others can write to it. `/dev/stdin` and `/dev/fd/3` lead to none.
@@ -236,7 +262,7 @@ mod tests {
         let first = open(Purpose::Found).unwrap();
         assert!(refused(Purpose::Found) && refused(Purpose::Rows), "it is being read");
         assert_eq!(text(first, u64::MAX), "one\n");
-        assert!(refused(Purpose::Found), "a query that names it twice");
+        assert!(refused(Purpose::Found), "it was found by what is gone");
         for content in ["two\n", "three\n"] {
             let writer = write(content);
             assert_eq!(text(open(Purpose::Rows).unwrap(), u64::MAX), content);

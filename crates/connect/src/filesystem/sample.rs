@@ -79,6 +79,12 @@ pub fn parquet_schema(path: &str, options: &BTreeMap<String, String>) -> Result<
     })
 }
 
+/// Whether there is a pipe at `path`, or at what stands before the members that it chooses of an archive.
+pub fn is_pipe(path: &str) -> bool {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    [Some(path), path.split_once("//").map(|(archive, _)| archive)].into_iter().flatten().any(|path| pipe::at(path).is_some())
+}
+
 /// The first `bytes` bytes of what comes through the pipe at `path`, or all of it if that is less; `None` if something else lies there.
 ///
 /// # Errors

@@ -469,6 +469,10 @@ impl Source for FileSource {
         Ok((self.divided(items, parallelism)?, left_out as u64))
     }
 
+    fn pipe(&self) -> Option<(String, (u64, u64))> {
+        pipe::at(&self.location.root).map(|identity| (self.location.root.clone(), identity))
+    }
+
     fn fetching(&self) -> Fetching {
         match (self.bounded(), self.location.remote()) {
             (false, _) => Fetching::Other,

@@ -10,6 +10,7 @@ use datafusion_expr::{
     Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, ScalarUDF, TableScan, WindowFrame, WindowFrameBound,
     WindowFrameUnits, WindowFunctionDefinition, lit, when,
 };
+use tidemill_connect::filesystem::Pipes;
 use tidemill_plan::catalog::RawTable;
 use tidemill_plan::node::WINDOW_COLUMNS;
 use tidemill_plan::temporal::TemporalJoinNode;
@@ -21,8 +22,8 @@ use crate::JobError;
 
 /// A plan without nodes of ours.
 pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics, reading: Reading) -> Result<LogicalPlan, JobError> {
-    let mut failure = None;
-    let lowered = plan.transform_up_with_subqueries(|node| match step(&node, metrics, reading) {
+    let (mut failure, mut pipes) = (None, Pipes::default());
+    let lowered = plan.transform_up_with_subqueries(|node| match step(&node, metrics, reading, &mut pipes) {
         Ok(Some(other)) => Ok(Transformed::yes(other)),
         Ok(None) => Ok(Transformed::no(node)),
         Err(e) => {
@@ -36,11 +37,11 @@ pub(super) fn lower(plan: LogicalPlan, metrics: &SourceMetrics, reading: Reading
     }
 }
 
-fn step(node: &LogicalPlan, metrics: &SourceMetrics, reading: Reading) -> Result<Option<LogicalPlan>, JobError> {
+fn step(node: &LogicalPlan, metrics: &SourceMetrics, reading: Reading, pipes: &mut Pipes) -> Result<Option<LogicalPlan>, JobError> {
     match node {
         LogicalPlan::TableScan(scan) => {
             let Some(raw) = scan.source.downcast_ref::<RawTable>() else { return Ok(None) };
-            let provider = provider_as_source(Arc::new(ConnectorTable::new(raw.table.clone(), metrics, reading)?));
+            let provider = provider_as_source(Arc::new(ConnectorTable::new(raw.table.clone(), metrics, reading, pipes)?));
             Ok(Some(LogicalPlan::TableScan(TableScan { source: provider, ..scan.clone() })))
         }
         LogicalPlan::Extension(extension) => {
@@ -51,7 +52,7 @@ fn step(node: &LogicalPlan, metrics: &SourceMetrics, reading: Reading) -> Result
                 return Ok(Some(temporal(node)?));
             }
             if let Some(node) = extension.node.as_any().downcast_ref::<LookupJoinNode>() {
-                return Ok(Some(looked_up(node, metrics, reading)?));
+                return Ok(Some(looked_up(node, metrics, reading, pipes)?));
             }
             let Some(node) = extension.node.as_any().downcast_ref::<WindowNode>() else { return Ok(None) };
             Ok(Some(match node.kind {
@@ -121,8 +122,8 @@ fn temporal(node: &TemporalJoinNode) -> Result<LogicalPlan, JobError> {
 }
 
 /// A table that is asked for keys is read whole, and joined.
-fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics, reading: Reading) -> Result<LogicalPlan, JobError> {
-    let table = ConnectorTable::new(node.table.clone(), metrics, reading).map_err(|e| {
+fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics, reading: Reading, pipes: &mut Pipes) -> Result<LogicalPlan, JobError> {
+    let table = ConnectorTable::new(node.table.clone(), metrics, reading, pipes).map_err(|e| {
         JobError::usage(format!(
             "in batch mode a table that is looked up is read whole, and {} cannot be read ({e}); leave 'execution.runtime-mode' = 'batch' out",
             node.table.name

@@ -20,6 +20,7 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
+use tidemill_connect::filesystem::Pipes;
 use tidemill_connect::{Changelog, Fetching, Polled, ReadRequest, ReaderContext, Source, Split, Waker};
 use tidemill_operator::normalize::Normalize;
 use tidemill_plan::Table;
@@ -78,8 +79,9 @@ impl fmt::Debug for ConnectorTable {
 }
 
 impl ConnectorTable {
-    pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading) -> Result<Self, JobError> {
+    pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading, pipes: &mut Pipes) -> Result<Self, JobError> {
         let (source, options) = connector::source(&table, !reading.stops_early)?;
+        pipes.note(&*source)?;
         if !source.bounded() {
             return Err(JobError::usage(format!(
                 "table '{}' has no end, so a batch job cannot read it; SET 'execution.runtime-mode' = 'streaming', or bound it",

@@ -83,8 +83,9 @@ fn create_table(table: &Table, text: &TableText) -> String {
         let _ = write!(out, " COMMENT {}", literal(comment));
     }
     if !table.options.is_empty() {
-        let options: Vec<String> =
-            table.options.iter().map(|(k, v)| format!("{} = {}", literal(k), literal(&without_secret(k, v)))).collect();
+        // What begins with # nobody has written, and nobody can.
+        let written = table.options.iter().filter(|(k, _)| !k.starts_with('#'));
+        let options: Vec<String> = written.map(|(k, v)| format!("{} = {}", literal(k), literal(&without_secret(k, v)))).collect();
         let _ = write!(out, " WITH (\n  {}\n)", options.join(",\n  "));
     }
     out

@@ -271,7 +271,19 @@ fn what_a_pipe_cannot_give_is_said() {
     let cat = format!("cat '{parquet}' | \"$@\"");
     let declared = "CREATE TABLE t (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '/dev/stdin'); \
                     SELECT * FROM t;";
+    // Which of two tables got what, or waited for ever, was a matter of time.
+    let fifo = scratch.at("fifo");
+    let table =
+        |name: &str| format!("CREATE TABLE {name} (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{fifo}');");
+    let two = format!("{}{} SELECT n FROM a UNION ALL SELECT n FROM b;", table("a"), table("b"));
+    let two_streaming = format!("SET 'execution.runtime-mode' = 'streaming'; {two}");
+    let found_and_declared = format!("{} SELECT n FROM '{fifo}' UNION ALL SELECT n FROM a;", table("a"));
+    let make = format!("mkfifo '{fifo}'; \"$@\"");
+    let write = format!("(echo n; seq 1 3) > '{fifo}' & \"$@\"");
     for (script, query, code, parts) in [
+        (make.as_str(), two.as_str(), 1, ["is a pipe", "is read a second time"]),
+        ("\"$@\"", two_streaming.as_str(), 1, ["is a pipe", "is read a second time"]),
+        (write.as_str(), found_and_declared.as_str(), 1, ["is a pipe", "is read a second time"]),
         (cat.as_str(), "SELECT * FROM '/dev/stdin'", 2, ["is a Parquet file", "into a file first"]),
         (cat.as_str(), "SELECT * FROM read_parquet('/dev/stdin')", 2, ["'/dev/stdin' is no regular file", "into a file first"]),
         (cat.as_str(), declared, 1, ["'/dev/stdin' is no regular file", "into a file first"]),

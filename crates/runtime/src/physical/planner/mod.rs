@@ -30,6 +30,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion_common::ScalarValue;
 use datafusion_expr::{EmptyRelation, Expr as Logical, LogicalPlan, Projection};
 use datafusion_physical_expr::expressions::Column as BoundColumn;
+use tidemill_connect::filesystem::Pipes;
 use tidemill_operator::Operator;
 use tidemill_operator::changes::{BeforeAsDelete, FilterChanges};
 use tidemill_operator::map::{Expr, Map};
@@ -105,6 +106,7 @@ pub struct Planner<'a> {
     tables_read: Tables,
     /// What reads a table, by its number in `tables_read`.
     sources: HashMap<usize, Rel>,
+    pipes: Pipes,
     planned: HashMap<(String, Wanted), Rel>,
     sinks: HashMap<String, usize>,
     /// `OVER` operators by rows, keys and order, which queries share.
@@ -122,6 +124,7 @@ impl<'a> Planner<'a> {
             graph: Graph::default(),
             tables_read: Tables::default(),
             sources: HashMap::new(),
+            pipes: Pipes::default(),
             planned: HashMap::new(),
             sinks: HashMap::new(),
             overs: HashMap::new(),
