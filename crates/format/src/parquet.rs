@@ -488,8 +488,10 @@ fn with_index<R: ChunkReader>(footer: &ArrowReaderMetadata, input: &R) -> Result
 const PAGE_BYTES: usize = 128 << 10;
 /// After so many values it is looked whether a page is full.
 const PAGE_ROWS_LOOKED_AT: usize = 256;
-/// Values of a column that are looked at to find out whether a dictionary would pay.
+/// Values of a column that are looked at to find out whether a dictionary would pay,
 const SAMPLE_ROWS: usize = 8192;
+/// unless their rows would be more than that part of a row group.
+const SAMPLE_SHARE: u64 = 8;
 /// A dictionary ends where it has a MB. Where a quarter of that comes from values that nearly all differ, it will end so, or hold
 /// each value once: made for nothing either way.
 const SAMPLE_BYTES_MIN: usize = 256 << 10;
@@ -505,10 +507,21 @@ pub struct ParquetFileWriter {
 
 /// What is written to: how columns are encoded is settled when the first rows are there.
 enum Out {
-    Fresh(Box<dyn Write + Send>, SchemaRef, Box<WriterPropertiesBuilder>),
+    Fresh(Box<Fresh>),
     Begun(Box<ArrowWriter<Box<dyn Write + Send>>>),
     /// Beginning has failed.
     Broken,
+}
+
+/// A file that is not begun.
+struct Fresh {
+    out: Box<dyn Write + Send>,
+    schema: SchemaRef,
+    properties: WriterPropertiesBuilder,
+    /// Its first rows, which are looked at before.
+    first: Vec<RecordBatch>,
+    rows: usize,
+    bytes: usize,
 }
 
 impl ParquetFileWriter {
@@ -541,19 +554,27 @@ impl ParquetFileWriter {
             .set_max_row_group_bytes(None)
             .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_string());
         begin(std::io::sink(), schema, properties.clone())?;
-        let out = Out::Fresh(out, schema.clone(), Box::new(properties));
-        Ok(ParquetFileWriter { out, group_max: (options.row_group_bytes.0, options.row_group_rows), group: (0, 0) })
+        let fresh = Fresh { out, schema: schema.clone(), properties, first: Vec::new(), rows: 0, bytes: 0 };
+        Ok(ParquetFileWriter {
+            out: Out::Fresh(Box::new(fresh)),
+            group_max: (options.row_group_bytes.0, options.row_group_rows),
+            group: (0, 0),
+        })
     }
 
-    /// The writer below, begun for a file that starts with these rows.
-    fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut ArrowWriter<Box<dyn Write + Send>>, FormatError> {
-        if let Out::Fresh(..) = self.out
-            && let Out::Fresh(out, schema, mut properties) = std::mem::replace(&mut self.out, Out::Broken)
+    /// The writer below, begun with the first rows if it was not.
+    fn begun(&mut self) -> Result<&mut ArrowWriter<Box<dyn Write + Send>>, FormatError> {
+        if let Out::Fresh(_) = self.out
+            && let Out::Fresh(fresh) = std::mem::replace(&mut self.out, Out::Broken)
         {
-            for column in first.into_iter().flat_map(without_dictionary) {
-                *properties = properties.set_column_dictionary_enabled(column, false);
+            let Fresh { out, schema, mut properties, first, .. } = *fresh;
+            for column in without_dictionary(&schema, &first) {
+                properties = properties.set_column_dictionary_enabled(column, false);
             }
-            self.out = Out::Begun(Box::new(begin(out, &schema, *properties)?));
+            self.out = Out::Begun(Box::new(begin(out, &schema, properties)?));
+            for batch in &first {
+                self.append(batch)?;
+            }
         }
         match &mut self.out {
             Out::Begun(writer) => Ok(writer),
@@ -566,7 +587,22 @@ impl ParquetFileWriter {
     /// # Errors
     /// Writing failed.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
-        self.begun(Some(batch))?.write(batch).map_err(writing)?;
+        if let Out::Fresh(fresh) = &mut self.out {
+            fresh.first.push(batch.clone());
+            fresh.rows += batch.num_rows();
+            fresh.bytes += bytes_of(batch);
+            // A small row group means that many files are written at once.
+            if fresh.rows < SAMPLE_ROWS && (fresh.bytes as u64) < self.group_max.0 / SAMPLE_SHARE {
+                return Ok(());
+            }
+            return self.begun().map(|_| ());
+        }
+        self.append(batch)
+    }
+
+    /// Appends rows to the file that is begun.
+    fn append(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
+        self.begun()?.write(batch).map_err(writing)?;
         let (bytes_max, rows_max) = self.group_max;
         let (bytes, rows) = (bytes_of(batch) as u64, self.group.1 + batch.num_rows());
         if rows >= rows_max {
@@ -578,7 +614,7 @@ impl ParquetFileWriter {
         }
         if self.group.0 >= bytes_max {
             self.group = (0, 0);
-            self.begun(None)?.flush().map_err(writing)?;
+            self.begun()?.flush().map_err(writing)?;
         }
         Ok(())
     }
@@ -586,8 +622,9 @@ impl ParquetFileWriter {
     /// Bytes held in memory, and bytes handed to the writer below.
     pub fn sizes(&self) -> (usize, usize) {
         match &self.out {
+            Out::Fresh(fresh) => (fresh.bytes, 0),
             Out::Begun(writer) => (writer.memory_size(), writer.bytes_written()),
-            _ => (0, 0),
+            Out::Broken => (0, 0),
         }
     }
 
@@ -597,7 +634,7 @@ impl ParquetFileWriter {
     /// # Errors
     /// Writing failed.
     pub fn finish(mut self) -> Result<Box<dyn Write + Send>, FormatError> {
-        self.begun(None)?;
+        self.begun()?;
         let Out::Begun(writer) = self.out else { return Err(FormatError::data("writing parquet: the file could not be begun")) };
         let mut out = (*writer).into_inner().map_err(writing)?;
         out.flush()?;
@@ -611,15 +648,17 @@ fn begin<W: Write + Send>(out: W, schema: &SchemaRef, properties: WriterProperti
 }
 
 /// The columns of text whose first values nearly all differ, and are many enough to say so.
-fn without_dictionary(first: &RecordBatch) -> Vec<ColumnPath> {
-    let schema = first.schema();
-    let all_differ = |column: &dyn Array| match column.data_type() {
-        DataType::Utf8 => nearly_all_differ(column.as_string::<i32>().iter().flatten().map(str::as_bytes)),
-        DataType::Binary => nearly_all_differ(column.as_binary::<i32>().iter().flatten()),
-        _ => false,
+fn without_dictionary(schema: &Schema, first: &[RecordBatch]) -> Vec<ColumnPath> {
+    let all_differ = |column: usize| {
+        let columns = first.iter().map(|batch| batch.column(column));
+        match schema.field(column).data_type() {
+            DataType::Utf8 => nearly_all_differ(columns.flat_map(|c| c.as_string::<i32>().iter().flatten().map(str::as_bytes))),
+            DataType::Binary => nearly_all_differ(columns.flat_map(|c| c.as_binary::<i32>().iter().flatten())),
+            _ => false,
+        }
     };
-    let columns = first.columns().iter().zip(schema.fields()).filter(|(column, _)| all_differ(column.as_ref()));
-    columns.map(|(_, field)| ColumnPath::new(vec![field.name().clone()])).collect()
+    let columns = (0..schema.fields().len()).filter(|column| all_differ(*column));
+    columns.map(|column| ColumnPath::new(vec![schema.field(column).name().clone()])).collect()
 }
 
 fn nearly_all_differ<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
