@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
+use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options, take_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
@@ -492,6 +492,8 @@ const PAGE_ROWS_LOOKED_AT: usize = 256;
 const SAMPLE_ROWS: usize = 8192;
 /// unless their rows would be more than that part of a row group.
 const SAMPLE_SHARE: u64 = 8;
+/// Batches that take no more than that beyond twice what their rows do are kept as they are, bytes.
+const PART_BYTES: usize = 4 << 10;
 /// A dictionary ends where it has a MB. Where a quarter of that comes from values that nearly all differ, it will end so, or hold
 /// each value once: made for nothing either way.
 const SAMPLE_BYTES_MIN: usize = 256 << 10;
@@ -521,7 +523,23 @@ struct Fresh {
     /// Its first rows, which are looked at before.
     first: Vec<RecordBatch>,
     rows: usize,
+    /// What they take in memory.
     bytes: usize,
+}
+
+impl Fresh {
+    /// Appends rows, and keeps no more than them: they may be a small part of a large batch.
+    fn keep(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
+        let batch = match batch.get_array_memory_size() > 2 * bytes_of(batch) + PART_BYTES {
+            true => take_record_batch(batch, &UInt32Array::from_iter_values(0..batch.num_rows() as u32))
+                .map_err(|e| FormatError::data(format!("writing parquet: {e}")))?,
+            false => batch.clone(),
+        };
+        self.rows += batch.num_rows();
+        self.bytes += batch.get_array_memory_size();
+        self.first.push(batch);
+        Ok(())
+    }
 }
 
 impl ParquetFileWriter {
@@ -573,7 +591,10 @@ impl ParquetFileWriter {
             }
             self.out = Out::Begun(Box::new(begin(out, &schema, properties)?));
             for batch in &first {
-                self.append(batch)?;
+                if let Err(e) = self.append(batch) {
+                    self.out = Out::Broken;
+                    return Err(e);
+                }
             }
         }
         match &mut self.out {
@@ -588,14 +609,12 @@ impl ParquetFileWriter {
     /// Writing failed.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
         if let Out::Fresh(fresh) = &mut self.out {
-            fresh.first.push(batch.clone());
-            fresh.rows += batch.num_rows();
-            fresh.bytes += bytes_of(batch);
+            fresh.keep(batch)?;
             // A small row group means that many files are written at once.
             if fresh.rows < SAMPLE_ROWS && (fresh.bytes as u64) < self.group_max.0 / SAMPLE_SHARE {
                 return Ok(());
             }
-            return self.begun().map(|_| ());
+            return self.settle();
         }
         self.append(batch)
     }
@@ -617,6 +636,14 @@ impl ParquetFileWriter {
             self.begun()?.flush().map_err(writing)?;
         }
         Ok(())
+    }
+
+    /// Begins the file with the rows that are there: from then on [`ParquetFileWriter::sizes`] are those of the file.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn settle(&mut self) -> Result<(), FormatError> {
+        self.begun().map(|_| ())
     }
 
     /// Bytes held in memory, and bytes handed to the writer below.

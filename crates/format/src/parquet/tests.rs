@@ -298,6 +298,30 @@ fn texts_that_all_differ_get_no_dictionary() {
     assert_eq!(arrow::compute::concat_batches(&batch.schema(), &read).unwrap().columns(), batch.columns());
 }
 
+/// A writer that gets a row of each batch kept all batches.
+#[test]
+fn rows_that_wait_for_the_beginning_of_a_file_keep_nothing_else() {
+    let temp = Temp::new("first-rows");
+    let batch = |n: usize| {
+        let texts = StringArray::from_iter_values((0..1_000).map(|row| format!("{n}-{row}-{}", "x".repeat(1_000))));
+        RecordBatch::try_from_iter([("t", Arc::new(texts) as ArrayRef)]).unwrap()
+    };
+    let out = Box::new(File::create(&temp.0).unwrap());
+    let mut writer = ParquetFileWriter::new(out, &batch(0).schema(), &options(&[])).unwrap();
+    for n in 0..10 {
+        writer.write(&batch(n).slice(500, 1)).unwrap();
+    }
+    let (held, written) = writer.sizes();
+    assert!((10_000..30_000).contains(&held) && written == 0, "{held} bytes are held");
+    writer.settle().unwrap();
+    assert!(writer.sizes().0 < held);
+    drop(writer.finish().unwrap());
+    let mut reader = ParquetFileReader::open(&temp.0, &batch(0).schema(), &[0], 0, 100).unwrap();
+    let read = reader.next().unwrap().unwrap();
+    let texts: Vec<&str> = read.column(0).as_string::<i32>().iter().map(|text| &text.unwrap()[..6]).collect();
+    assert_eq!(texts, (0..10).map(|n| format!("{n}-500-")).collect::<Vec<_>>());
+}
+
 /// Groups were closed by compressed bytes where pages were complete: texts that compress well made one of all rows.
 #[test]
 fn row_groups_are_closed_by_the_bytes_of_their_rows() {

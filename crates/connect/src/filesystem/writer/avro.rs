@@ -74,7 +74,7 @@ impl Writer for AvroWriter {
     }
 
     fn flush(&mut self) -> Result<(), ConnectError> {
-        if self.files.due(0) {
+        if self.files.due(0)? {
             self.drain()?;
             self.files.close()?;
         }

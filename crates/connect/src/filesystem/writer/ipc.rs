@@ -73,7 +73,7 @@ impl Writer for IpcWriter {
 
     fn flush(&mut self) -> Result<(), ConnectError> {
         // What waits is written uncompressed, or smaller.
-        if self.files.due(self.waiting_bytes) {
+        if self.files.due(self.waiting_bytes)? {
             self.drain(true)?;
             self.files.close()?;
         }

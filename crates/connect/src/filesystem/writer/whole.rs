@@ -29,6 +29,14 @@ trait FileWriter: Send {
         0
     }
 
+    /// Has what is held back be as it will be in the file, as far as it can be.
+    ///
+    /// # Errors
+    /// Writing failed.
+    fn settle(&mut self) -> Result<(), FormatError> {
+        Ok(())
+    }
+
     /// Appends rows.
     ///
     /// # Errors
@@ -45,6 +53,10 @@ trait FileWriter: Send {
 impl FileWriter for ParquetFileWriter {
     fn held(&self) -> u64 {
         self.sizes().0 as u64
+    }
+
+    fn settle(&mut self) -> Result<(), FormatError> {
+        ParquetFileWriter::settle(self)
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), FormatError> {
@@ -201,7 +213,18 @@ impl WholeWriter {
     }
 
     /// Whether the open file is to be closed, `waiting` bytes being on their way to it.
-    pub(super) fn due(&self, waiting: usize) -> bool {
+    pub(super) fn due(&mut self, waiting: usize) -> Result<bool, ConnectError> {
+        if !self.seems_due(waiting) {
+            return Ok(false);
+        }
+        // Rows that are not encoded yet will take less.
+        if let Some((part, out)) = &mut self.open {
+            out.settle().map_err(|e| wrong(part, e))?;
+        }
+        Ok(self.seems_due(waiting))
+    }
+
+    fn seems_due(&self, waiting: usize) -> bool {
         let held = |out: &dyn FileWriter| usize::try_from(out.held()).unwrap_or(usize::MAX).saturating_add(waiting);
         self.open.as_ref().is_some_and(|(part, out)| self.parts.due(part, held(&**out)))
     }
@@ -231,7 +254,7 @@ impl Writer for WholeWriter {
 
     fn flush(&mut self) -> Result<(), ConnectError> {
         // Nobody sees the rows before the commit, so only the size and age of the file matter here.
-        if self.due(0) { self.close() } else { Ok(()) }
+        if self.due(0)? { self.close() } else { Ok(()) }
     }
 
     fn prepare(&mut self, last: bool) -> Result<Vec<Committable>, ConnectError> {
