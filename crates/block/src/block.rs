@@ -13,6 +13,8 @@ use crate::{RowKind, rows_bytes};
 pub const NO_WATERMARK: i64 = i64::MIN;
 /// The watermark after the last event: every window closes.
 pub const WATERMARK_END: i64 = i64::MAX;
+/// Bytes that a column takes beside its rows: the array, its buffers and their owners.
+const COLUMN_BYTES: usize = 128;
 
 /// Events in columns, with a kind per row and the time at which they arrived.
 #[derive(Clone, Debug)]
@@ -239,10 +241,12 @@ impl Block {
         concat_batches(schema, &runs)
     }
 
-    /// About how many bytes of memory the rows take. Of what they share with other blocks, or the columns of a message with each
-    /// other, each has its part: blocks that wait together take what they say together.
+    /// About how many bytes of memory the block takes. Of what its rows share with other blocks, or the columns of a message with
+    /// each other, each has its part: blocks that wait together take what they say together. Of a row or two the columns take more
+    /// than the rows.
     pub fn memory(&self) -> usize {
-        rows_bytes(&self.batch) + self.kinds.as_ref().map_or(0, |k| k.len()) + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8) + 64
+        let marks = self.kinds.as_ref().map_or(0, |k| k.len()) + self.row_watermarks.as_ref().map_or(0, |w| w.len() * 8);
+        rows_bytes(&self.batch) + marks + self.batch.num_columns() * COLUMN_BYTES + 64
     }
 }
 
@@ -277,10 +281,21 @@ mod tests {
         let body = Buffer::from_vec((0..2000i64).collect::<Vec<_>>());
         let column = |from: usize| -> ArrayRef { Arc::new(Int64Array::new(ScalarBuffer::new(body.clone(), from, 1000), None)) };
         let block = Block::inserts(RecordBatch::try_from_iter([("a", column(0)), ("b", column(1000))]).unwrap(), 0);
-        assert_eq!(block.memory(), 16_000 + 64);
+        let own = 2 * COLUMN_BYTES + 64;
+        assert_eq!(block.memory(), 16_000 + own);
         let batch = Arc::new(block.batch.clone());
         let parts = (0..4).map(|part| block.part(&batch, part * 250, 250).memory());
-        assert_eq!(parts.sum::<usize>(), 16_000 + 4 * 64);
+        assert_eq!(parts.sum::<usize>(), 16_000 + 4 * own);
+    }
+
+    /// Of blocks of a row a queue held a hundred thousand, with the arrays of all their columns.
+    #[test]
+    fn a_column_counts_however_few_rows_it_has() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let names = ["a", "b", "c", "d"];
+        let block = Block::inserts(RecordBatch::try_from_iter(names.map(|name| (name, column.clone()))).unwrap(), 0);
+        assert_eq!(block.memory(), 4 * (8 + COLUMN_BYTES) + 64);
+        assert_eq!(block.slice(0, 0).memory(), 4 * COLUMN_BYTES + 64);
     }
 
     #[test]

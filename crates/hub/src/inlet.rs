@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, new_null_array,
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMillisecondArray, UInt64Array,
+    new_null_array,
 };
-use arrow::compute::{cast, concat_batches};
+use arrow::compute::{cast, concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int8Type, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use hashbrown::HashMap;
 use serde_json::Value;
-use tidemill_block::{RowKind, clock};
+use tidemill_block::{RowKind, clock, rows_bytes};
 use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Waker};
 
 use crate::stream::{Counters, Mark, ROW_KIND, Stream};
@@ -34,6 +35,8 @@ const POLLS_WAITING: usize = 4;
 const ROWS_WAITING_MIN: u64 = 2048;
 /// What an entry of the queue counts for beyond its bytes: arrays and their owners.
 const ENTRY_BYTES: u64 = 512;
+/// The columns wanted of a message are copied out of it if they are less than such a part of its bytes.
+const KEEPING_PART: u64 = 4;
 /// Checkpoints in flight whose marks are remembered; later ones cover earlier ones.
 const SNAPSHOTS_MAX: usize = 64;
 
@@ -572,7 +575,12 @@ impl InletReader {
     fn build(&self, pieces: &[Piece]) -> Result<RecordBatch, ArrowError> {
         let clocks = if self.plain { (0, 0) } else { (clock::now_ns(), clock::wall_ms()) };
         if let [one] = pieces {
-            return self.columns(one, clocks);
+            let batch = self.columns(one, clocks)?;
+            // All columns of a message share its bytes: few of them would keep all of it, and are counted for themselves alone.
+            if !self.plain && batch.num_columns() > 0 && (rows_bytes(&batch) as u64) < one.bytes / KEEPING_PART {
+                return take_record_batch(&batch, &UInt64Array::from_iter_values(0..batch.num_rows() as u64));
+            }
+            return Ok(batch);
         }
         let parts = pieces.iter().map(|p| self.columns(p, clocks)).collect::<Result<Vec<_>, _>>()?;
         if self.schema.fields().is_empty() {

@@ -1,6 +1,7 @@
 //! Publishers and the reader of a job.
 
 use arrow::array::{Int8Array, Int32Array, StringArray};
+use arrow::buffer::{Buffer, ScalarBuffer};
 use serde_json::json;
 use tidemill_connect::Polled;
 
@@ -272,6 +273,28 @@ fn columns_are_found_by_name_and_metadata_added() {
     }
     let stats = hub.stream("s").unwrap().stats();
     assert_eq!((stats.refused_schema, stats.refused_null, stats.refused_malformed, stats.refused_gap), (4, 1, 0, 0));
+}
+
+/// One column of eight kept the whole message for as long as its rows waited, where an eighth was counted.
+#[test]
+fn few_columns_do_not_keep_a_message() {
+    for (projection, shared) in [(vec![1], false), (vec![1, 4, 6], true)] {
+        let hub = hub(None);
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let physical: SchemaRef = Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Int64, true)).to_vec()));
+        let request = ReadRequest { physical: physical.clone(), projection, metadata: Vec::new() };
+        let mut reader = source(hub, &[]).open(&Split::new("inlet"), context(request)).unwrap();
+        let mut a = publisher(hub, "a");
+        let body = Buffer::from_vec((0..8000i64).collect::<Vec<_>>());
+        let column = |at: usize| -> ArrayRef { Arc::new(Int64Array::new(ScalarBuffer::new(body.clone(), at * 1000, 1000), None)) };
+        let rows = RecordBatch::try_new(physical, (0..names.len()).map(column).collect()).unwrap();
+        let sent = a.try_send(Incoming { bytes: body.len() as u64, ..incoming(rows, None) });
+        assert!(matches!(sent, Ok(Sent::Taken)), "{sent:?}");
+        let Polled::Rows(got) = reader.poll(10_000).unwrap() else { panic!("rows wait") };
+        assert_eq!(numbers(&got.batch), (1000..2000).collect::<Vec<i64>>());
+        let at = got.batch.column(0).as_primitive::<Int64Type>().values().as_ptr().cast::<u8>();
+        assert_eq!(body.as_slice().as_ptr_range().contains(&at), shared, "whether memory is shared");
+    }
 }
 
 #[test]
