@@ -18,7 +18,7 @@ const SHORT_WAIT_MS: i32 = 10;
 
 /// Fetches until there is nothing to be fetched from this broker any more, or it fails.
 pub fn run(shared: &Arc<Shared>, node: i32, address: &str) {
-    let failure = Session { shared, node, given: None, quiet: 0, comings: 0 }.serve(address).err();
+    let failure = Session { shared, node, turns: Turns::default(), quiet: 0, comings: 0 }.serve(address).err();
     shared.leave(node, failure);
 }
 
@@ -37,12 +37,40 @@ enum Work {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     node: i32,
-    /// The last partition that had something in an answer: those behind it were perhaps left out for want of room, and come first.
-    given: Option<Partition>,
+    turns: Turns,
     /// Answers without messages in a row.
     quiet: u32,
     /// How many readers had come when last looked at.
     comings: u64,
+}
+
+/// Whose turn it is. An answer has room for some partitions, and what does not fit is left out wherever it stands, so who got
+/// something goes behind who got nothing, as in Kafka's own client.
+#[derive(Default)]
+struct Turns {
+    /// How many answers had something.
+    answers: u64,
+    /// The number of the answer that last had something for a partition.
+    given: BTreeMap<Partition, u64>,
+}
+
+impl Turns {
+    /// An answer had something for these.
+    fn answered(&mut self, partitions: impl IntoIterator<Item = Partition>) {
+        self.answers += 1;
+        self.given.extend(partitions.into_iter().map(|partition| (partition, self.answers)));
+    }
+
+    /// Forgets those that are not asked for here any more.
+    fn retain(&mut self, led: impl Fn(&Partition) -> bool) {
+        self.given.retain(|partition, _| led(partition));
+    }
+
+    /// Puts a list into the order in which it is to be asked for.
+    fn order<T>(&self, wanted: &mut [(Asked, T)]) {
+        // Those that never got anything come first. Equals stay as they are.
+        wanted.sort_by_cached_key(|(asked, _)| self.given.get(&(asked.topic.clone(), asked.partition)).copied());
+    }
 }
 
 impl Session<'_> {
@@ -131,7 +159,9 @@ impl Session<'_> {
                 }
                 let most = self.shared.settings.extent.wait_ms;
                 let soon = if full || until.is_some() { SHORT_WAIT_MS } else { SHORT_WAIT_MS << self.quiet.min(16) };
-                begin_behind(&mut fetch, self.given.as_ref());
+                let node = self.node;
+                self.turns.retain(|partition| state.partitions.get(partition).is_some_and(|a| a.leader == Some(node)));
+                self.turns.order(&mut fetch);
                 return Work::Fetch(fetch, soon.min(most));
             }
             state = self.shared.wait(state, until);
@@ -176,7 +206,7 @@ impl Session<'_> {
         let places: BTreeMap<(&str, i32), usize> = asked.iter().enumerate().map(|(i, a)| ((a.topic.as_str(), a.partition), i)).collect();
         let extent = Extent { wait_ms, ..settings.extent };
         let answer = protocol::fetch(link, &settings.client, &extent, &asked)?;
-        let (mut given, mut ends) = (None::<usize>, Vec::new());
+        let (mut given, mut ends) = (Vec::new(), Vec::new());
         protocol::fetched(answer, extent.committed, |answer, topic, front: Front| {
             let mut buffer = Vec::new();
             if front.bytes > 0 {
@@ -187,7 +217,7 @@ impl Session<'_> {
                 return Err(format!("{}: an answer about {topic}:{}, which was not asked for", answer.place(), front.partition));
             };
             if front.bytes > 0 {
-                given = given.max(Some(*index));
+                given.push(*index);
             }
             let (from, slot) = (asked[*index].offset, &slots[*index]);
             if front.code != code::NONE {
@@ -199,8 +229,8 @@ impl Session<'_> {
             }
             Ok(())
         })?;
-        if let Some(last) = given {
-            self.given = Some((asked[last].topic.clone(), asked[last].partition));
+        if !given.is_empty() {
+            self.turns.answered(given.into_iter().map(|index| (asked[index].topic.clone(), asked[index].partition)));
             self.quiet = 0;
             return Ok(());
         }
@@ -213,35 +243,66 @@ impl Session<'_> {
     }
 }
 
-/// Puts those of a list, which is in the order of partitions, first that stand behind this one.
-fn begin_behind<T>(wanted: &mut [(Asked, T)], given: Option<&Partition>) {
-    if let Some((topic, partition)) = given {
-        let behind = wanted.partition_point(|(asked, _)| (&asked.topic, asked.partition) <= (topic, *partition));
-        wanted.rotate_left(behind);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(given: Option<(&str, i32)>, expect: [(&str, i32); 4]) {
-        let asked = |(topic, partition): (&str, i32)| (Asked { topic: topic.into(), partition, epoch: 0, offset: 0 }, ());
-        let mut wanted = [("a", 0), ("a", 7), ("b", 0), ("b", 1)].map(asked);
-        begin_behind(&mut wanted, given.map(|(topic, partition)| (topic.to_string(), partition)).as_ref());
-        assert_eq!(wanted, expect.map(asked), "{given:?}");
+    fn asked(partition: i32, bytes: usize) -> (Asked, usize) {
+        (Asked { topic: "t".to_string(), partition, epoch: 0, offset: 0 }, bytes)
     }
 
-    /// Of many partitions an answer has room for some: while requests began one further each time, the same ones were in most answers.
+    /// Those of a request that an answer of ten bytes has something of, by the bytes of their next batch: the first in any case.
+    fn answered(wanted: &[(Asked, usize)]) -> Vec<i32> {
+        let (mut room, mut given) = (10usize, Vec::new());
+        for (asked, bytes) in wanted.iter().filter(|(_, bytes)| *bytes > 0) {
+            if given.is_empty() || *bytes <= room {
+                room = room.saturating_sub(*bytes);
+                given.push(asked.partition);
+            }
+        }
+        given
+    }
+
+    /// How often each of the partitions gets something in twelve answers, by the bytes of its batches.
+    #[track_caller]
+    fn check<const N: usize>(batches: [usize; N], expect: [usize; N]) {
+        let (mut turns, mut all) = (Turns::default(), Vec::new());
+        for _ in 0..12 {
+            let mut wanted: Vec<_> = (0..).zip(batches).map(|(partition, bytes)| asked(partition, bytes)).collect();
+            turns.order(&mut wanted);
+            let given = answered(&wanted);
+            turns.answered(given.iter().map(|partition| ("t".to_string(), *partition)));
+            all.extend(given);
+        }
+        let times: Vec<usize> = (0..).take(N).map(|partition: i32| all.iter().filter(|given| **given == partition).count()).collect();
+        assert_eq!(times, expect, "{batches:?}");
+    }
+
+    /// Requests began behind the last partition that had got something: one in the midst whose batch never fitted beside the others'
+    /// got nothing for ever.
     #[test]
-    fn a_request_begins_behind_the_last_partition_that_was_answered_for() {
-        let plain = [("a", 0), ("a", 7), ("b", 0), ("b", 1)];
-        check(None, plain);
-        check(Some(("b", 1)), plain);
-        check(Some(("c", 0)), plain);
-        check(Some(("a", 0)), [("a", 7), ("b", 0), ("b", 1), ("a", 0)]);
-        check(Some(("a", 7)), [("b", 0), ("b", 1), ("a", 0), ("a", 7)]);
-        check(Some(("a", 3)), [("a", 7), ("b", 0), ("b", 1), ("a", 0)]);
+    fn a_batch_that_did_not_fit_comes_first() {
+        check([4, 8, 4], [6, 6, 6]);
+        check([4, 8, 4, 0], [6, 6, 6, 0]);
+        check([20, 4], [6, 6]);
+    }
+
+    /// While requests began one further each time, the same ones were in most answers.
+    #[test]
+    fn many_partitions_take_turns() {
+        check([6; 4], [3; 4]);
+        check([5; 6], [4; 6]);
+        check([1; 3], [12; 3]);
+    }
+
+    #[test]
+    fn a_partition_that_others_lead_is_forgotten() {
+        let mut turns = Turns::default();
+        turns.answered([("t".to_string(), 0), ("t".to_string(), 1)]);
+        turns.retain(|(_, partition)| *partition == 1);
+        let mut wanted = [asked(1, 1), asked(0, 1)];
+        turns.order(&mut wanted);
+        assert_eq!(wanted.map(|(asked, _)| asked.partition), [0, 1]);
+        assert_eq!(turns.given.len(), 1);
     }
 }
