@@ -145,6 +145,11 @@ pub trait LookupTable: Send + Sync {
 
     /// The common options of lookup tables.
     fn options(&self) -> &LookupOptions;
+
+    /// The pipe that it reads, as [`crate::Source::pipe`].
+    fn pipe(&self) -> Option<(String, (u64, u64))> {
+        None
+    }
 }
 
 /// Asks for keys. Belongs to one shard.

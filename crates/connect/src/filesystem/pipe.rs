@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::{ConnectError, Source};
+use crate::ConnectError;
 
 /// Bytes that are kept of a pipe at most. Looking takes a few MB; more only where much lies in an archive before the member
 /// that is wanted, or where the first record does not end.
@@ -115,17 +115,17 @@ fn twice(path: &str) -> ConnectError {
     ))
 }
 
-/// The pipes that the sources of one query read.
+/// The pipes that the tables of one query read.
 #[derive(Default)]
 pub struct Pipes(BTreeSet<Identity>);
 
 impl Pipes {
-    /// Notes what one more source reads.
+    /// Notes the pipe that one more table reads, if it reads one: its path, and its device and inode.
     ///
     /// # Errors
     /// Another one reads the same pipe, by whatever name.
-    pub fn note(&mut self, source: &dyn Source) -> Result<(), ConnectError> {
-        match source.pipe() {
+    pub fn note(&mut self, pipe: Option<(String, (u64, u64))>) -> Result<(), ConnectError> {
+        match pipe {
             Some((path, identity)) if !self.0.insert(identity) => Err(twice(&path)),
             _ => Ok(()),
         }

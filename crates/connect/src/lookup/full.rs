@@ -88,6 +88,10 @@ impl LookupTable for FullTable {
     fn options(&self) -> &LookupOptions {
         &self.options
     }
+
+    fn pipe(&self) -> Option<(String, (u64, u64))> {
+        self.shared.source.pipe()
+    }
 }
 
 /// What the lookups of all shards and the loader have in common.

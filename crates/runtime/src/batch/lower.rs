@@ -41,8 +41,9 @@ fn step(node: &LogicalPlan, metrics: &SourceMetrics, reading: Reading, pipes: &m
     match node {
         LogicalPlan::TableScan(scan) => {
             let Some(raw) = scan.source.downcast_ref::<RawTable>() else { return Ok(None) };
-            let provider = provider_as_source(Arc::new(ConnectorTable::new(raw.table.clone(), metrics, reading, pipes)?));
-            Ok(Some(LogicalPlan::TableScan(TableScan { source: provider, ..scan.clone() })))
+            let table = ConnectorTable::new(raw.table.clone(), metrics, reading)?;
+            pipes.note(table.pipe())?;
+            Ok(Some(LogicalPlan::TableScan(TableScan { source: provider_as_source(Arc::new(table)), ..scan.clone() })))
         }
         LogicalPlan::Extension(extension) => {
             if let Some(node) = extension.node.as_any().downcast_ref::<WatermarkNode>() {
@@ -123,12 +124,14 @@ fn temporal(node: &TemporalJoinNode) -> Result<LogicalPlan, JobError> {
 
 /// A table that is asked for keys is read whole, and joined.
 fn looked_up(node: &LookupJoinNode, metrics: &SourceMetrics, reading: Reading, pipes: &mut Pipes) -> Result<LogicalPlan, JobError> {
-    let table = ConnectorTable::new(node.table.clone(), metrics, reading, pipes).map_err(|e| {
+    let table = ConnectorTable::new(node.table.clone(), metrics, reading).map_err(|e| {
         JobError::usage(format!(
             "in batch mode a table that is looked up is read whole, and {} cannot be read ({e}); leave 'execution.runtime-mode' = 'batch' out",
             node.table.name
         ))
     })?;
+    // No mode reads it twice.
+    pipes.note(table.pipe())?;
     let schema = datafusion_expr::UserDefinedLogicalNodeCore::schema(node);
     let physical = node.table.physical_schema();
     let of_node = |index: usize| Expr::Column(Column::from(schema.qualified_field(node.width() + index)));

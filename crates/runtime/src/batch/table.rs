@@ -20,7 +20,6 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use tidemill_connect::filesystem::Pipes;
 use tidemill_connect::{Changelog, Fetching, Polled, ReadRequest, ReaderContext, Source, Split, Waker};
 use tidemill_operator::normalize::Normalize;
 use tidemill_plan::Table;
@@ -79,9 +78,8 @@ impl fmt::Debug for ConnectorTable {
 }
 
 impl ConnectorTable {
-    pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading, pipes: &mut Pipes) -> Result<Self, JobError> {
+    pub fn new(table: Arc<Table>, metrics: &SourceMetrics, reading: Reading) -> Result<Self, JobError> {
         let (source, options) = connector::source(&table, !reading.stops_early)?;
-        pipes.note(&*source)?;
         if !source.bounded() {
             return Err(JobError::usage(format!(
                 "table '{}' has no end, so a batch job cannot read it; SET 'execution.runtime-mode' = 'streaming', or bound it",
@@ -102,6 +100,11 @@ impl ConnectorTable {
         }
         let metrics = metrics.lock().expect("no panic while held").entry(table.name.clone()).or_default().clone();
         Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics, reading })
+    }
+
+    /// The pipe that it reads, as [`Source::pipe`].
+    pub fn pipe(&self) -> Option<(String, (u64, u64))> {
+        self.source.pipe()
     }
 
     /// The metadata columns by which files can be left out: key and column.

@@ -277,12 +277,21 @@ fn what_a_pipe_cannot_give_is_said() {
         |name: &str| format!("CREATE TABLE {name} (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{fifo}');");
     let two = format!("{}{} SELECT n FROM a UNION ALL SELECT n FROM b;", table("a"), table("b"));
     let two_streaming = format!("SET 'execution.runtime-mode' = 'streaming'; {two}");
+    // So it was where one is looked up: in batch mode the other mode was advised.
+    let both_ways = format!(
+        "CREATE TABLE c (n BIGINT, pt AS PROCTIME()) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{fifo}');{}
+         SELECT c.n FROM c JOIN a FOR SYSTEM_TIME AS OF c.pt ON a.n = c.n;",
+        table("a")
+    );
+    let looked_up = ["batch", "streaming"].map(|mode| format!("SET 'execution.runtime-mode' = '{mode}'; {both_ways}"));
     let found_and_declared = format!("{} SELECT n FROM '{fifo}' UNION ALL SELECT n FROM a;", table("a"));
     let make = format!("mkfifo '{fifo}'; \"$@\"");
     let write = format!("(echo n; seq 1 3) > '{fifo}' & \"$@\"");
     for (script, query, code, parts) in [
         (make.as_str(), two.as_str(), 1, ["is a pipe", "is read a second time"]),
         ("\"$@\"", two_streaming.as_str(), 1, ["is a pipe", "is read a second time"]),
+        ("\"$@\"", looked_up[0].as_str(), 1, ["is a pipe", "is read a second time"]),
+        ("\"$@\"", looked_up[1].as_str(), 1, ["is a pipe", "is read a second time"]),
         (write.as_str(), found_and_declared.as_str(), 1, ["is a pipe", "is read a second time"]),
         (cat.as_str(), "SELECT * FROM '/dev/stdin'", 2, ["is a Parquet file", "into a file first"]),
         (cat.as_str(), "SELECT * FROM read_parquet('/dev/stdin')", 2, ["'/dev/stdin' is no regular file", "into a file first"]),

@@ -27,6 +27,7 @@ impl Planner<'_> {
     pub(super) fn lookup_join(&mut self, plan: &LogicalPlan, node: &LookupJoinNode, wanted: Wanted) -> Result<Rel, JobError> {
         let input = self.multiplied(&node.input, wanted)?;
         let table = connector::lookup(&node.table)?;
+        self.pipes.note(table.pipe())?;
         let options = table.options();
         let columns = node.table.physical_schema();
         let (keys, names): (Vec<_>, Vec<&str>) = node.keys.iter().map(|(key, column)| (key.clone(), column.as_str())).unzip();

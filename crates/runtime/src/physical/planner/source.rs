@@ -27,7 +27,7 @@ impl Planner<'_> {
             return Ok(rel.clone());
         }
         let (source, options) = connector::source(table, false)?;
-        self.pipes.note(&*source)?;
+        self.pipes.note(source.pipe())?;
         let changelog = source.changelog();
         let mut columns = self.tables_read.columns(number).clone();
         if changelog == Changelog::Upsert {
