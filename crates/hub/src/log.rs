@@ -242,6 +242,12 @@ impl Log {
         }
     }
 
+    /// Whether acknowledgements are to be written down.
+    pub fn has_unsaved_acks(&self) -> bool {
+        let state = self.lock();
+        state.unsaved && !state.closed
+    }
+
     /// Writes down acknowledgements that are not on disk yet; nobody else waits for the disk meanwhile.
     ///
     /// # Errors

@@ -146,6 +146,11 @@ impl Subscriber {
         }
     }
 
+    /// Whether [`Subscriber::save`] has anything to write.
+    pub fn unsaved(&self) -> bool {
+        self.outlet.log.as_ref().is_some_and(|log| log.has_unsaved_acks())
+    }
+
     /// Writes down what was acknowledged, as is done in the end anyway.
     ///
     /// # Errors
@@ -221,7 +226,10 @@ impl LogCursor {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         self.outlet.unsubscribe(&self.mailbox);
-        // What is not written down costs rows sent twice, no more; the next commit tries again.
-        let _ = self.save();
+        // What is not written down costs rows sent twice, no more; the next commit tries again. Without anything to write nobody
+        // is waited for who writes.
+        if self.unsaved() {
+            let _ = self.save();
+        }
     }
 }

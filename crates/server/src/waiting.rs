@@ -5,7 +5,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 /// Does what may wait, while another thread sees to the tasks of this one: on two processors there is only one for all connections.
-/// That costs some 20 µs, so work that seldom waits says first whether it will.
+/// That costs some 20 µs, and panics where the system gives no thread, so work that seldom waits says first whether it will.
 pub(crate) fn waiting<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),

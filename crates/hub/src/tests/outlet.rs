@@ -267,10 +267,11 @@ fn a_subscriber_says_when_it_will_wait_for_the_disk() {
     assert!(!a.reads_file(), "the newest rows are in memory");
     assert_eq!(got(&mut a), [0, 1]);
     let written = || fs::read_to_string(directory.path().join("streams/s/acks.json")).unwrap();
+    assert!(!a.unsaved(), "the name was written down at once");
     a.note(1).unwrap();
-    assert_eq!(written(), r#"{"a":0}"#);
+    assert_eq!((written().as_str(), a.unsaved()), (r#"{"a":0}"#, true));
     a.save().unwrap();
-    assert_eq!(written(), r#"{"a":1}"#);
+    assert_eq!((written().as_str(), a.unsaved()), (r#"{"a":1}"#, false));
     drop((a, writer));
 
     let second = hub(Some(directory.path()));

@@ -215,7 +215,8 @@ impl Feed {
 impl Drop for Feed {
     /// What was acknowledged is written down before the subscriber goes, which would do so without knowing how to wait.
     fn drop(&mut self) {
-        if self.info.delivery == DeliveryMode::ExactlyOnce {
+        // To hand over panics where the system gives no thread, so not for nothing.
+        if self.subscriber.unsaved() {
             // It tries again.
             let _ = waiting(|| self.subscriber.save());
         }
