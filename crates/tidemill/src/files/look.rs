@@ -267,10 +267,11 @@ fn sample(path: &str, given: &BTreeMap<String, String>) -> Result<(Vec<u8>, bool
     let said = ["compression", "source.archive", "csv.encoding", "fixed.encoding"].iter().any(|option| given.contains_key(*option));
     if !said && Compression::from_path(path) == Compression::None && !is_archive(path) {
         filesystem::sample::check_pipe(path).map_err(|e| e.to_string())?;
-        // A document may be one line that is longer than a line may be. Where its first object is longer than the sample, that is no use.
+        // A document may be one line that is longer than a line may be. Where its first object is longer than the sample, that is no
+        // use; of what came to its end lines hold no more.
         if let Some(sample) = filesystem::sample::pipe_beginning(path, SAMPLE_BYTES).map_err(|e| e.to_string())? {
             let complete = (sample.len() as u64) < SAMPLE_BYTES;
-            if looks_like_json(&sample) && infer::infer_json(&sample, complete, JsonForm::Auto).is_ok() {
+            if looks_like_json(&sample) && (complete || infer::infer_json(&sample, complete, JsonForm::Auto).is_ok()) {
                 return Ok((sample, complete));
             }
         }

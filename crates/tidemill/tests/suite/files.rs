@@ -298,6 +298,9 @@ fn what_a_pipe_cannot_give_is_said() {
         (cat.as_str(), declared, 1, ["'/dev/stdin' is no regular file", "into a file first"]),
         ("seq 1 3 | gzip | \"$@\"", "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "compression = 'gzip'"]),
         ("true | \"$@\"", "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "nothing comes through the pipe"]),
+        // All of it is there, and its bytes are what is wrong, not its lines.
+        (r#"printf '{"a":1' | "$@""#, "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "cannot tell the columns"]),
+        (r#"printf '{"a":\377' | "$@""#, "SELECT * FROM '/dev/stdin'", 2, ["'/dev/stdin'", "cannot tell the columns"]),
         (
             "seq 1 3 | \"$@\"",
             "SELECT COUNT(*) FROM '/dev/stdin' UNION ALL SELECT COUNT(*) FROM '/dev/stdin'",
