@@ -59,6 +59,10 @@ pub trait Sink: Send + Sync {
     /// where all rows are inserts (in batch mode, and for records that cannot be read).
     fn expect_updates(&self, _updating: bool) {}
 
+    /// Told before any writer is opened that the memory of the process is limited, and how many bytes of it the sink may
+    /// hold of rows that wait to be written together.
+    fn limit_memory(&self, _bytes: u64) {}
+
     /// Told once, before anything is recovered or written, where the job keeps what must survive a crash: a
     /// directory that lives as long as its checkpoints. Not told where nothing is kept, and in batch mode.
     fn keep_in(&self, _directory: &std::path::Path) {}

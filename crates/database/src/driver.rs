@@ -31,6 +31,13 @@ pub trait Driver: Send + Sync {
         true
     }
 
+    /// Bytes of upserts that are committed together: a batch that has more is committed in parts, in order of key. They
+    /// share hardly a page, so no part costs the table more than it would among the others; what a store holds for a
+    /// transaction (locks, undo, rows in a temporary table) stays within bounds.
+    fn part_bytes(&self) -> usize {
+        64 << 20
+    }
+
     /// Names the database among those that have one writer at a time, the same however its place is written.
     fn identity(&self) -> String {
         String::new()

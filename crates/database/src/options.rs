@@ -77,10 +77,11 @@ options! {
 options! {
     /// Of tables that are written.
     pub struct SinkOptions {
-        /// The most rows of a batch, which is a transaction unless it is part of a checkpoint's. By default
+        /// The most rows of a batch, and of a transaction unless it is a checkpoint's. By default
         /// whatever came while the batch before was written.
         flink "sink.buffer-flush.max-rows" => max_rows: Option<usize>;
-        /// The most bytes of a batch.
+        /// The most bytes of a batch. By default 32 MB of rows that are appended and 256 MB of upserts, divided by connections
+        /// (but 64 MB for each), less where memory is limited.
         ours "sink.buffer-flush.max-bytes" => max_bytes: Option<ByteSize>;
         /// How long rows wait for more to come with them while there is input. By default they do not.
         flink "sink.buffer-flush.interval" => interval: Option<Duration>;

@@ -14,7 +14,7 @@ use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
-use crate::local::{LocalDir, limit_sources, memory_share};
+use crate::local::{LocalDir, limit_sinks, limit_sources, memory_share};
 use crate::metrics::{
     Laggard, Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, laggard, latency, node_summary, peak_bytes, process_usage,
     resident_bytes,
@@ -209,6 +209,8 @@ impl Job {
         let run_id = format!("{:x}-{:x}", start_of_run(), std::process::id());
         let source = |node: &Node| if let NodeKind::Source(spec) = &node.kind { Some(spec.source.clone()) } else { None };
         let ahead = limit_sources(&self.settings, &graph.nodes.iter().filter_map(source).collect::<Vec<_>>());
+        let sink = |node: &Node| if let NodeKind::Sink(spec) = &node.kind { Some(spec.sink.clone()) } else { None };
+        limit_sinks(&self.settings, &graph.nodes.iter().filter_map(sink).collect::<Vec<_>>());
         saved.share = memory_share(&self.settings, spilling(&graph, shards), ahead);
         let local = if saved.share.is_some() || !saved.runs.is_empty() {
             Some(LocalDir::new(&self.settings, store.as_ref(), &run_id)?)

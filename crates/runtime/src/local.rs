@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_connect::Source;
+use tidemill_connect::{Sink, Source};
 use tidemill_state::checkpoint::CheckpointStore;
 
 use crate::JobError;
@@ -82,6 +82,15 @@ const AHEAD: u64 = 16;
 pub(crate) fn limit_sources(settings: &Settings, sources: &[Arc<dyn Source>]) -> u64 {
     let Some(limit) = settings.memory else { return 0 };
     sources.iter().map(|source| source.limit_memory((limit.0 / AHEAD / sources.len() as u64).max(1))).sum()
+}
+
+/// The part of the limit that rows may take which sinks hold to write them together, all of them.
+const HELD: u64 = 4;
+
+/// Tells sinks how much they may hold, if memory is limited.
+pub(crate) fn limit_sinks(settings: &Settings, sinks: &[Arc<dyn Sink>]) {
+    let Some(limit) = settings.memory else { return };
+    sinks.iter().for_each(|sink| sink.limit_memory((limit.0 / HELD / sinks.len() as u64).max(1)));
 }
 
 /// What each operator and shard that can keep state on disk may hold in memory, bytes: `operators` is how many

@@ -37,6 +37,10 @@ use open::Settings;
 use crate::driver::{Connection, DbError, Dialect, Driver};
 use crate::url::{Scheme, Url};
 
+/// Bytes of upserts that are committed together: their temporary table takes no more than a small part of the 128 MB of
+/// pages that InnoDB has as it is installed, and so do locks, some 100 bytes for a page, of rows that have a page each.
+const PART_BYTES: usize = 16 << 20;
+
 /// The driver for a URL.
 ///
 /// # Errors
@@ -99,5 +103,9 @@ impl Driver for MysqlDriver {
     fn connect(&self, timeout: Duration) -> Result<Box<dyn Connection>, DbError> {
         let opened = open::open(&self.settings, timeout)?;
         Ok(Box::new(connection::MysqlConnection::new(opened, self.abilities.clone())))
+    }
+
+    fn part_bytes(&self) -> usize {
+        PART_BYTES
     }
 }

@@ -1,5 +1,6 @@
 //! Rows that are visible as soon as they are written: upserts and deletes by key, for which replaying is
-//! harmless, and rows that are appended at least once. A batch is a transaction.
+//! harmless, and rows that are appended at least once. A batch is a transaction, a large one of
+//! upserts several, in order of key.
 
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError};
@@ -43,21 +44,28 @@ impl AtOnce {
 }
 
 impl Lane for AtOnce {
-    fn write(&mut self, blocks: &[Block]) -> Result<(), ConnectError> {
-        let target = &self.shared.target;
-        let block = Block::concat(&target.schema, blocks).map_err(DbError::from)?;
-        let (folded, operation) = if target.key.is_empty() {
-            let deletes = block.batch.slice(0, 0);
-            (Folded { upserts: block.batch, deletes }, Operation::Append)
-        } else {
-            (batch::fold(&block, &target.key)?, Operation::Upsert)
-        };
-        match self.transaction(&folded, operation, false) {
-            Err(e) if e.kind == DbErrorKind::Data => self.transaction(&folded, operation, true)?,
-            other => other?,
-        }
+    fn write(&mut self, blocks: Vec<Block>) -> Result<(), ConnectError> {
         let mut arrivals = Arrivals::default();
-        arrivals.add(blocks);
+        arrivals.add(&blocks);
+        let target = &self.shared.target;
+        let (folded, operation) = if target.key.is_empty() {
+            let rows = Block::concat_columns(&target.schema, &blocks).map_err(DbError::from)?;
+            (Folded { deletes: rows.slice(0, 0), upserts: rows }, Operation::Append)
+        } else {
+            (batch::fold(&target.schema, &blocks, &target.key)?, Operation::Upsert)
+        };
+        // Another batch gathers meanwhile: of this one there is one copy from here on.
+        drop(blocks);
+        let parts = match operation {
+            Operation::Upsert => folded.parts(self.session.access().driver.part_bytes()),
+            _ => vec![folded],
+        };
+        for part in &parts {
+            match self.transaction(part, operation, false) {
+                Err(e) if e.kind == DbErrorKind::Data => self.transaction(part, operation, true)?,
+                other => other?,
+            }
+        }
         self.told.tell(&arrivals);
         Ok(())
     }

@@ -2,10 +2,11 @@
 //! divided among connections so that a key always goes through the same.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
-use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use arrow::compute::interleave;
+use arrow::datatypes::{DataType, Int32Type, Int64Type, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use tidemill_block::Block;
 
@@ -20,44 +21,87 @@ pub(super) struct Folded {
     pub deletes: RecordBatch,
 }
 
-/// Folds rows by key: the last of each wins.
+/// The most rows of a transaction: for each a store may hold a lock, and an image of the row before.
+const PART_ROWS: usize = 1 << 18;
+
+impl Folded {
+    /// The same in parts of about so many bytes, to be written one behind the other, in order of key. What is to go is in
+    /// the first ones.
+    pub fn parts(self, bytes_max: usize) -> Vec<Folded> {
+        let Folded { upserts, deletes } = &self;
+        let (rows, size) = (upserts.num_rows(), bytes(upserts));
+        let fitting = if size > bytes_max { rows * bytes_max / size } else { rows };
+        let each = fitting.clamp(1, PART_ROWS);
+        if rows <= each && deletes.num_rows() <= PART_ROWS {
+            return vec![self];
+        }
+        let cut = |batch: &RecordBatch, each: usize| -> Vec<RecordBatch> {
+            let rows = batch.num_rows();
+            (0..rows).step_by(each).map(|from| batch.slice(from, each.min(rows - from))).collect()
+        };
+        let go = cut(deletes, PART_ROWS).into_iter().map(|part| Folded { upserts: upserts.slice(0, 0), deletes: part });
+        let come = cut(upserts, each).into_iter().map(|part| Folded { upserts: part, deletes: deletes.slice(0, 0) });
+        go.chain(come).collect()
+    }
+}
+
+/// Where a row is: the number of its block, and its own there.
+type At = (usize, usize);
+
+/// Folds the rows of blocks by key: the last of each wins. The blocks are not put together before: a large batch is
+/// copied once.
 ///
 /// # Errors
 /// Key columns that cannot be compared.
-pub(super) fn fold(block: &Block, key: &[usize]) -> Result<Folded, DbError> {
-    let batch = &block.batch;
-    let last = last_by_key(batch, key)?;
-    let (mut upserts, mut deletes) = (Vec::new(), Vec::new());
-    match &block.kinds {
-        None => upserts = last,
-        Some(kinds) => {
-            upserts.reserve(last.len());
-            for row in last {
-                if kinds[row as usize].adds() { upserts.push(row) } else { deletes.push(row) }
-            }
-        }
+pub(super) fn fold(schema: &SchemaRef, blocks: &[Block], key: &[usize]) -> Result<Folded, DbError> {
+    let last = last_by_key(blocks, key)?;
+    let (mut upserts, mut deletes): (Vec<At>, Vec<At>) = (last, Vec::new());
+    if blocks.iter().any(|block| block.kinds.is_some()) {
+        (upserts, deletes) = upserts.into_iter().partition(|(block, row)| blocks[*block].kind(*row).adds());
     }
-    let in_order = upserts.len() == batch.num_rows() && upserts.iter().enumerate().all(|(i, row)| i == *row as usize);
-    let upserts = if in_order { batch.clone() } else { take_record_batch(batch, &UInt32Array::from(upserts))? };
-    let deletes = take_record_batch(&batch.project(key)?, &UInt32Array::from(deletes))?;
-    Ok(Folded { upserts, deletes })
+    // All rows, as they came: in distinct places, so none is missing where as many stand in order.
+    let in_order = upserts.len() == blocks.iter().map(Block::rows).sum::<usize>() && upserts.is_sorted();
+    let all: Vec<usize> = (0..schema.fields().len()).collect();
+    let upserts = if in_order { Block::concat_columns(schema, blocks)? } else { pick(schema, blocks, &all, &upserts)? };
+    Ok(Folded { upserts, deletes: pick(schema, blocks, key, &deletes)? })
+}
+
+/// Some columns of some rows.
+fn pick(schema: &SchemaRef, blocks: &[Block], columns: &[usize], rows: &[At]) -> Result<RecordBatch, DbError> {
+    let one = |column: &usize| {
+        let arrays: Vec<&dyn Array> = blocks.iter().map(|block| block.batch.column(*column).as_ref()).collect();
+        interleave(&arrays, rows)
+    };
+    let picked = columns.iter().map(one).collect::<Result<Vec<ArrayRef>, _>>()?;
+    Ok(RecordBatch::try_new(Arc::new(schema.project(columns)?), picked)?)
 }
 
 /// The last row of each key, in order of key.
-fn last_by_key(batch: &RecordBatch, key: &[usize]) -> Result<Vec<u32>, DbError> {
+fn last_by_key(blocks: &[Block], key: &[usize]) -> Result<Vec<At>, DbError> {
+    let count: usize = blocks.iter().map(Block::rows).sum();
     if let [one] = key
-        && let Some(values) = whole_numbers(batch.column(*one))
+        && let Some(columns) = blocks.iter().map(|block| whole_numbers(block.batch.column(*one))).collect::<Option<Vec<_>>>()
     {
-        let mut rows: Vec<(i64, u32)> = values.into_iter().zip(0..).collect();
+        let mut rows: Vec<(i64, u32, u32)> = Vec::with_capacity(count);
+        for (block, values) in (0u32..).zip(columns) {
+            rows.extend(values.into_iter().zip(0u32..).map(|(value, row)| (value, block, row)));
+        }
         rows.sort_unstable();
-        let last = |run: &[(i64, u32)]| run[run.len() - 1].1;
+        let last = |run: &[(i64, u32, u32)]| (run[run.len() - 1].1 as usize, run[run.len() - 1].2 as usize);
         return Ok(rows.chunk_by(|a, b| a.0 == b.0).map(last).collect());
     }
-    let rows = key_rows(batch, key)?;
-    let mut order: Vec<u32> = (0..batch.num_rows() as u32).collect();
+    let Some(first) = blocks.first() else { return Ok(Vec::new()) };
+    let converter = key_converter(&first.batch, key)?;
+    let mut rows = converter.empty_rows(count, 0);
+    let mut places: Vec<At> = Vec::with_capacity(count);
+    for (number, block) in blocks.iter().enumerate() {
+        converter.append(&mut rows, &key_columns(&block.batch, key))?;
+        places.extend((0..block.rows()).map(|row| (number, row)));
+    }
+    let mut order: Vec<u32> = (0..count as u32).collect();
     order.sort_unstable_by(|a, b| rows.row(*a as usize).cmp(&rows.row(*b as usize)).then(a.cmp(b)));
     let same = |a: &u32, b: &u32| rows.row(*a as usize) == rows.row(*b as usize);
-    Ok(order.chunk_by(same).map(|run| run[run.len() - 1]).collect())
+    Ok(order.chunk_by(same).map(|run| places[run[run.len() - 1] as usize]).collect())
 }
 
 /// The values of a column of whole numbers without NULLs.
@@ -74,9 +118,16 @@ fn whole_numbers(column: &ArrayRef) -> Option<Vec<i64>> {
 
 /// The key columns as rows of bytes that compare as the keys do.
 pub(crate) fn key_rows(batch: &RecordBatch, key: &[usize]) -> Result<arrow::row::Rows, DbError> {
-    let columns: Vec<ArrayRef> = key.iter().map(|i| batch.column(*i).clone()).collect();
-    let fields = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
-    Ok(RowConverter::new(fields)?.convert_columns(&columns)?)
+    Ok(key_converter(batch, key)?.convert_columns(&key_columns(batch, key))?)
+}
+
+fn key_converter(batch: &RecordBatch, key: &[usize]) -> Result<RowConverter, DbError> {
+    let fields = key.iter().map(|i| SortField::new(batch.column(*i).data_type().clone())).collect();
+    Ok(RowConverter::new(fields)?)
+}
+
+fn key_columns(batch: &RecordBatch, key: &[usize]) -> Vec<ArrayRef> {
+    key.iter().map(|i| batch.column(*i).clone()).collect()
 }
 
 /// The rows of each of `lanes`, in their order: those of one key are in one lane.
@@ -102,22 +153,25 @@ pub(crate) fn bytes(batch: &RecordBatch) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::datatypes::{Field, Schema};
     use tidemill_block::text;
 
     use super::*;
 
-    /// `key` columns first; upserts and deletes as text.
+    /// `key` columns first; upserts and deletes as text, whatever blocks the rows come in.
     #[track_caller]
     fn check(types: &[DataType], key: usize, rows: &str, upserts: &str, deletes: &str) {
         let field = |(i, t): (usize, &DataType)| Field::new(format!("c{i}"), t.clone(), true);
         let schema = Arc::new(Schema::new(types.iter().enumerate().map(field).collect::<Vec<_>>()));
         let key: Vec<usize> = (0..key).collect();
-        let folded = fold(&text::parse(&schema, rows), &key).unwrap();
-        assert_eq!(text::format(&Block::inserts(folded.upserts, 0)).trim(), upserts);
-        assert_eq!(text::format(&Block::inserts(folded.deletes, 0)).trim(), deletes);
+        let block = text::parse(&schema, rows);
+        for first in 1..=block.rows() {
+            let blocks = [block.slice(0, first), block.slice(first, block.rows() - first)];
+            let blocks = if first == block.rows() { &blocks[..1] } else { &blocks[..] };
+            let folded = fold(&schema, blocks, &key).unwrap();
+            assert_eq!(text::format(&Block::inserts(folded.upserts, 0)).trim(), upserts);
+            assert_eq!(text::format(&Block::inserts(folded.deletes, 0)).trim(), deletes);
+        }
     }
 
     #[test]
@@ -128,6 +182,18 @@ mod tests {
         check(&numbers, 1, "-D 2 1\n+U 2 5\n-1 0", "+I -1 0\n+I 2 5", "");
         check(&numbers, 2, "2 1\n2 0\n-D 2 1", "+I 2 0", "+I 2 1");
         check(&[DataType::Utf8, DataType::Int32], 1, "b 1\na 1\nb 3\n-D a 1", "+I b 3", "+I a");
+        check(&numbers, 1, "1 1\n2 2\n3 3", "+I 1 1\n+I 2 2\n+I 3 3", "");
+    }
+
+    #[test]
+    fn parts_are_all_of_a_batch_in_order() {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false)]));
+        let folded = || fold(&schema, &[text::parse(&schema, "-D 9\n5\n4\n3\n2\n1")], &[0]).unwrap();
+        assert_eq!(folded().parts(40).len(), 1);
+        let parts = folded().parts(16);
+        let keys = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!(parts.iter().map(|part| keys(&part.upserts)).collect::<Vec<_>>(), [vec![], vec![1, 2], vec![3, 4], vec![5]]);
+        assert_eq!(parts.iter().map(|part| keys(&part.deletes)).collect::<Vec<_>>(), [vec![9], vec![], vec![], vec![]]);
     }
 
     #[test]

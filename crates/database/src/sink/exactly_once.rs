@@ -225,8 +225,8 @@ impl ExactlyOnce {
 }
 
 impl Lane for ExactlyOnce {
-    fn write(&mut self, blocks: &[Block]) -> Result<(), ConnectError> {
-        let rows = Block::concat_columns(&self.shared.target.schema, blocks).map_err(DbError::from)?;
+    fn write(&mut self, blocks: Vec<Block>) -> Result<(), ConnectError> {
+        let rows = Block::concat_columns(&self.shared.target.schema, &blocks).map_err(DbError::from)?;
         let bytes = batch::bytes(&rows);
         if !self.introduced {
             self.slot.introduce(&self.id.sink, self.id.shard)?;
@@ -241,7 +241,7 @@ impl Lane for ExactlyOnce {
         };
         spool.write(&rows)?;
         self.bytes += bytes;
-        self.arrivals.add(blocks);
+        self.arrivals.add(&blocks);
         self.keep(rows, bytes);
         if !self.by_file && self.bytes >= OPEN_BYTES && !self.is_early() {
             self.load()?;

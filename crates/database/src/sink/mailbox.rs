@@ -3,6 +3,10 @@
 //! While a transaction is under way the next batch gathers here, so batches grow with the load by
 //! themselves: at a low rate a row waits for nobody, at a high one transactions are as large as the bounds
 //! allow. Who wants other batches says so with options.
+//!
+//! Where rows come much faster than they can be written, and so many are there that writing them takes long anyway,
+//! upserts wait a little for more (a [fraction](GATHER_SHARE) of that time): sorted among more rows, each costs fewer
+//! pages of the table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -17,7 +21,22 @@ use super::batch;
 /// How often who waits for room looks whether the job is being stopped.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 /// Rows of a batch when only bytes bound it: tiny rows have overheads that bytes do not show.
-const ROWS_MAX: usize = 1 << 20;
+const ROWS_MAX: usize = 1 << 21;
+
+/// Bytes from which on a batch may wait for more: enough for a second of writing or more, so that a job that keeps up
+/// with its source never does.
+const GATHER_BYTES: usize = 16 << 20;
+/// It waits for such a part of the time that writing it will take, and no longer than [`GATHER_MAX`].
+const GATHER_SHARE: f64 = 0.125;
+const GATHER_MAX: Duration = Duration::from_secs(2);
+/// Rows have come so many times as fast as they are written.
+const GATHER_TIMES: f64 = 2.0;
+/// Nothing more comes if nothing has for so long.
+const GATHER_QUIET: Duration = Duration::from_millis(50);
+/// How often who waits for more looks.
+const GATHER_LOOK: Duration = Duration::from_millis(10);
+/// Bytes of a batch from which on it tells how fast rows are written: of a smaller one most of the time is the commit's.
+const PACE_BYTES: usize = 64 << 10;
 
 /// When rows are handed on.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +47,8 @@ pub(super) struct Limits {
     pub bytes: usize,
     /// How long rows wait for more, if the user says.
     pub interval: Option<Duration>,
+    /// Large batches wait for more, unless the user says otherwise.
+    pub gather: bool,
 }
 
 /// Rows and questions for a connection. See the module.
@@ -42,8 +63,15 @@ struct State {
     blocks: Vec<Block>,
     rows: usize,
     bytes: usize,
-    /// When the first of the rows came.
+    /// When the first of the rows came, and the last.
     since: Option<Instant>,
+    newest: Option<Instant>,
+    /// The batch that is being written: since when, and its bytes.
+    written: Option<(Instant, usize)>,
+    /// Since when the connection has nothing to do.
+    idle: Option<Instant>,
+    /// How fast the newest batch was written that was large enough to tell, bytes a second.
+    pace: Option<f64>,
     /// What is there is to be handed on, whatever the limits say.
     flush: bool,
     /// Who waits for everything to be safe.
@@ -51,6 +79,20 @@ struct State {
     closed: bool,
     /// Why nobody takes anything any more.
     failure: Option<String>,
+}
+
+impl State {
+    /// Whether the rows that are there had better wait for more.
+    fn gathers(&self, now: Instant) -> bool {
+        let (Some(pace), Some(since), Some(newest), Some(idle)) = (self.pace, self.since, self.newest, self.idle) else { return false };
+        let bytes = self.bytes as f64;
+        let wait = Duration::from_secs_f64((bytes / pace * GATHER_SHARE).min(GATHER_MAX.as_secs_f64()));
+        let arriving = bytes / now.saturating_duration_since(since).as_secs_f64().max(1e-6);
+        self.bytes >= GATHER_BYTES
+            && arriving > GATHER_TIMES * pace
+            && now.saturating_duration_since(newest) < GATHER_QUIET
+            && now.saturating_duration_since(idle) < wait
+    }
 }
 
 /// What a connection is to do.
@@ -92,7 +134,9 @@ impl Mailbox {
         if let Some(failure) = &state.failure {
             return Err(ConnectError::new(failure.clone()));
         }
-        state.since.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        state.since.get_or_insert(now);
+        state.newest = Some(now);
         state.rows += block.rows();
         state.bytes += bytes;
         state.blocks.push(block);
@@ -149,6 +193,13 @@ impl Mailbox {
     /// For the connection: what is to be done next. Waits for it; `None` at the end.
     pub fn take(&self) -> Option<Work> {
         let mut state = self.lock();
+        let idle = Instant::now();
+        state.idle = Some(idle);
+        if let Some((since, bytes)) = state.written.take()
+            && bytes >= PACE_BYTES
+        {
+            state.pace = Some(bytes as f64 / (idle - since).as_secs_f64().max(1e-6));
+        }
         loop {
             if state.closed || state.failure.is_some() {
                 return None;
@@ -160,6 +211,7 @@ impl Mailbox {
             }
             let patience = match (self.limits.interval, state.since) {
                 (Some(interval), Some(since)) => interval.saturating_sub(since.elapsed()).max(Duration::from_millis(1)),
+                (None, Some(_)) if self.limits.gather && self.limits.rows.is_none() => GATHER_LOOK,
                 _ => Duration::from_secs(3600),
             };
             state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
@@ -171,15 +223,16 @@ impl Mailbox {
             return state.prepare.take().map(|done| Work { blocks: Vec::new(), prepare: Some(done) });
         }
         let limits = &self.limits;
-        let full = limits.rows.is_some_and(|max| state.rows >= max) || state.bytes >= limits.bytes;
+        let full = state.rows >= limits.rows.unwrap_or(ROWS_MAX) || state.bytes >= limits.bytes;
         let aged = match (limits.rows, limits.interval) {
             (_, Some(interval)) => state.since.is_some_and(|since| since.elapsed() >= interval),
-            (None, None) => true,
+            (None, None) => !(limits.gather && state.gathers(Instant::now())),
             (Some(_), None) => false,
         };
         if !(full || aged || state.flush || state.prepare.is_some()) {
             return None;
         }
+        let all_bytes = state.bytes;
         let mut blocks = std::mem::take(&mut state.blocks);
         let (mut rows, mut kept) = (0, Vec::new());
         if let Some(max) = limits.rows.filter(|max| *max < state.rows) {
@@ -198,6 +251,7 @@ impl Mailbox {
         state.rows = kept.iter().map(Block::rows).sum();
         state.bytes = kept.iter().map(|block| batch::bytes(&block.batch)).sum();
         state.blocks = kept;
+        state.written = Some((Instant::now(), all_bytes - state.bytes.min(all_bytes)));
         if state.rows == 0 {
             state.flush = false;
             state.since = None;
@@ -227,7 +281,7 @@ mod tests {
     #[test]
     fn batches_are_what_has_gathered() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None });
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None, gather: false });
         mailbox.push(block(3), &running).unwrap();
         mailbox.push(block(4), &running).unwrap();
         assert_eq!(rows(mailbox.take()), 7);
@@ -245,7 +299,7 @@ mod tests {
     #[test]
     fn batches_have_the_size_asked_for() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None });
+        let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None, gather: false });
         mailbox.push(block(4), &running).unwrap();
         mailbox.push(block(4), &running).unwrap();
         assert_eq!(rows(mailbox.take()), 5);
@@ -256,7 +310,7 @@ mod tests {
     #[test]
     fn bytes_end_a_batch_that_waits_for_rows() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None });
+        let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None, gather: false });
         mailbox.push(block(7), &running).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| mailbox.push(block(7), &running).unwrap());
@@ -267,9 +321,32 @@ mod tests {
     }
 
     #[test]
+    fn upserts_wait_for_more_where_rows_pour_in() {
+        let now = Instant::now() + Duration::from_secs(100);
+        let ago = |ms: u64| Some(now - Duration::from_millis(ms));
+        // Of a batch that takes four seconds three quarters came while the one before was written, in half a second.
+        let poured = || State {
+            bytes: 40 << 20,
+            pace: Some((10 << 20) as f64),
+            since: ago(500),
+            newest: ago(1),
+            idle: ago(100),
+            ..State::default()
+        };
+        assert!(poured().gathers(now));
+        // It has waited for an eighth of its time, nothing more comes, it comes no faster than it is written, it is small, nobody
+        // knows how long it takes.
+        assert!(!State { idle: ago(501), ..poured() }.gathers(now));
+        assert!(!State { newest: ago(51), ..poured() }.gathers(now));
+        assert!(!State { since: ago(4000), ..poured() }.gathers(now));
+        assert!(!State { bytes: 1 << 20, since: ago(10), ..poured() }.gathers(now));
+        assert!(!State { pace: None, ..poured() }.gathers(now));
+    }
+
+    #[test]
     fn there_is_a_bound_and_an_end() {
         let stopped = AtomicBool::new(true);
-        let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None });
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None, gather: false });
         mailbox.push(block(100), &stopped).unwrap(); // a larger one, alone
         assert!(mailbox.push(block(1), &stopped).is_err());
         mailbox.fail("gone".into());

@@ -68,9 +68,9 @@ impl Drop for Ends<'_> {
 fn serve(mut lane: Box<dyn Lane>, mailbox: &Mailbox) {
     let _ends = Ends(mailbox);
     while let Some(Work { blocks, prepare }) = mailbox.take() {
-        let mut work = || {
+        let work = || {
             if !blocks.is_empty() {
-                lane.write(&blocks)?;
+                lane.write(blocks)?;
             }
             if let Some(done) = &prepare {
                 // Nobody waits for it if the job has failed meanwhile.
