@@ -3,16 +3,18 @@
 //! Statements are prepared once a batch, and values are bound straight from the columns ([`bind`]); results
 //! become columns again in [`read`]. A database has one writer at a time, whoever it is: others wait for the
 //! time that `connection.timeout` allows, and try again. The journal is a write-ahead log, so that readers
-//! and the writer do not wait for each other; commits are as durable as SQLite's own defaults make them.
+//! and the writer do not wait for each other; commits are as durable as SQLite's own defaults make them. What becomes
+//! of the log while a job writes is in [`log`].
 //!
 //! SQLite has five kinds of values. What of Arrow's they stand for is in docs/databases.md; a value
 //! that would not come back as it was is refused.
 
 mod bind;
+mod log;
 mod read;
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use rusqlite::{ErrorCode, OpenFlags};
 
 use self::bind::Parameters;
+use self::log::{Checkpointer, beside};
 use self::read::Columns;
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect, Driver, Target};
 use crate::types::list;
@@ -30,6 +33,13 @@ use crate::url::Url;
 const CACHE_KIB: u32 = 64 << 10;
 /// What is left of the log after a large transaction, bytes.
 const LOG_BYTES: u32 = 64 << 20;
+/// Bytes of upserts that are committed together: about 20,000 rows, whose pages go from the log into the database while
+/// the next ones are written.
+const PART_BYTES: usize = 4 << 20;
+/// Pages of the log from which on a commit copies them, where that is not done beside it: SQLite's own default.
+const PAGES_BY_COMMITS: u32 = 1_000;
+/// Rows from which on the log is made safe while they are written.
+const BESIDE_ROWS: usize = 4_096;
 /// Digits of a decimal that a double keeps.
 const DIGITS_OF_DOUBLE: u8 = 15;
 /// Digits that any number of 64 bits has room for.
@@ -90,14 +100,22 @@ impl Driver for SqliteDriver {
             Ok(connection)
         };
         let connection = open().map_err(|e| failed(opening(), e))?;
+        let mut log = None;
         if !self.read_only {
-            match connection.execute_batch("PRAGMA journal_mode = WAL") {
+            match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
                 // A file that this user may only read, or a disk that cannot have a log: it works without.
                 Err(e) if matches!(e.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen)) => {}
-                other => other.map_err(|e| failed(opening(), e))?,
+                Err(e) => return Err(failed(opening(), e)),
+                Ok(mode) if mode == "wal" => log = Some(Log { path: self.path.clone(), timeout }),
+                // In memory there is none.
+                Ok(_) => {}
             }
         }
-        Ok(Box::new(SqliteConnection { connection, checked: HashSet::new(), scratch: Vec::new() }))
+        Ok(Box::new(SqliteConnection { checkpointer: None, connection, log, checked: HashSet::new(), scratch: Vec::new() }))
+    }
+
+    fn part_bytes(&self) -> usize {
+        PART_BYTES
     }
 
     fn parallel_writers(&self) -> bool {
@@ -171,8 +189,26 @@ fn as_number(precision: u8, scale: i8) -> bool {
     precision <= DIGITS_OF_DOUBLE || (scale == 0 && precision <= DIGITS_OF_INTEGER)
 }
 
+/// The write-ahead log of a connection.
+struct Log {
+    /// The database's path.
+    path: String,
+    /// How long is waited for others.
+    timeout: Duration,
+}
+
+impl Log {
+    fn file(&self) -> PathBuf {
+        PathBuf::from(format!("{}-wal", self.path))
+    }
+}
+
 struct SqliteConnection {
+    /// There since the first rows were written. Dropped before the connection, which puts the log away as the last one.
+    checkpointer: Option<Checkpointer>,
     connection: rusqlite::Connection,
+    /// `None`: there is no log, or it is left alone.
+    log: Option<Log>,
     /// Tables whose columns are known to keep what is written.
     checked: HashSet<String>,
     /// For texts of values on their way.
@@ -182,13 +218,40 @@ struct SqliteConnection {
 impl SqliteConnection {
     /// Runs a statement for each row.
     fn run(&mut self, sql: &str, rows: &RecordBatch, doing: &str) -> Result<(), DbError> {
+        self.care_for_log(doing)?;
         let mut parameters = Parameters::of(rows)?;
         let mut statement = self.connection.prepare(sql).map_err(|e| failed(doing, e))?;
-        for row in 0..rows.num_rows() {
-            parameters.bind(row, &mut statement, &mut self.scratch).map_err(|e| e.at(doing))?;
-            statement.raw_execute().map_err(|e| failed(doing, e))?;
+        let scratch = &mut self.scratch;
+        let mut work = || {
+            for row in 0..rows.num_rows() {
+                parameters.bind(row, &mut statement, scratch).map_err(|e| e.at(doing))?;
+                statement.raw_execute().map_err(|e| failed(doing, e))?;
+            }
+            Ok::<_, DbError>(())
+        };
+        match &self.log {
+            Some(log) if rows.num_rows() >= BESIDE_ROWS => beside(&log.file(), work),
+            _ => work(),
+        }
+    }
+
+    /// From the first rows on the log is not copied by commits.
+    fn care_for_log(&mut self, doing: &str) -> Result<(), DbError> {
+        if let (None, Some(log)) = (&self.checkpointer, &self.log) {
+            match Checkpointer::start(&log.path, log.timeout) {
+                Some(checkpointer) => {
+                    self.leave_log_to_commits(false).map_err(|e| failed(doing, e))?;
+                    self.checkpointer = Some(checkpointer);
+                }
+                None => self.log = None,
+            }
         }
         Ok(())
+    }
+
+    fn leave_log_to_commits(&self, commits: bool) -> rusqlite::Result<()> {
+        let pages = if commits { PAGES_BY_COMMITS } else { 0 };
+        self.connection.execute_batch(&format!("PRAGMA wal_autocheckpoint = {pages}"))
     }
 
     /// Sees to it that no column changes what is written to it.
@@ -301,12 +364,20 @@ impl Connection for SqliteConnection {
     }
 
     fn begin(&mut self) -> Result<(), DbError> {
+        if self.checkpointer.as_ref().is_some_and(|checkpointer| !checkpointer.make_room()) {
+            (self.checkpointer, self.log) = (None, None);
+            self.leave_log_to_commits(true).map_err(|e| failed("beginning a transaction", e))?;
+        }
         // At once as a writer: one that reads first and then finds another writing could only give up.
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| failed("beginning a transaction", e))
     }
 
     fn commit(&mut self) -> Result<(), DbError> {
-        self.connection.execute_batch("COMMIT").map_err(|e| failed("committing", e))
+        self.connection.execute_batch("COMMIT").map_err(|e| failed("committing", e))?;
+        if let Some(checkpointer) = &self.checkpointer {
+            checkpointer.committed();
+        }
+        Ok(())
     }
 
     fn rollback(&mut self) -> Result<(), DbError> {
