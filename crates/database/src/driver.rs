@@ -75,6 +75,11 @@ pub trait Dialect: Send + Sync {
         ""
     }
 
+    /// What `CREATE TABLE` says at its very end for a table with a key, whose rows will be updated.
+    fn for_updates(&self) -> &'static str {
+        ""
+    }
+
     /// `CREATE TABLE` for a table that may be there already; `name` is quoted, `columns` what stands in brackets.
     fn create_table(&self, name: &str, columns: &str) -> String {
         format!("CREATE TABLE IF NOT EXISTS {name} ({columns}){}", self.table_suffix())

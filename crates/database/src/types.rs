@@ -26,7 +26,11 @@ pub fn create_table(dialect: &dyn Dialect, target: &Target) -> Result<String, Db
     if !target.key.is_empty() {
         items.push(format!("PRIMARY KEY ({})", list(dialect, target.key_names())));
     }
-    Ok(dialect.create_table(&dialect.quote(&target.table), &items.join(", ")))
+    let mut sql = dialect.create_table(&dialect.quote(&target.table), &items.join(", "));
+    if !target.key.is_empty() {
+        sql.push_str(dialect.for_updates());
+    }
+    Ok(sql)
 }
 
 /// Names of columns, quoted, with commas between them.
