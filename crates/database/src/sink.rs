@@ -311,6 +311,7 @@ impl Sink for JdbcSink {
             bytes: self.options.max_bytes.map_or_else(|| batch_bytes(appends, *lock(&self.memory), lanes_all), |b| b.0 as usize),
             interval: self.options.interval,
             gather: !appends,
+            awaited: !appends && lock(&self.directory).is_some(),
         };
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let told = Told::default();

@@ -38,6 +38,11 @@ const GATHER_LOOK: Duration = Duration::from_millis(10);
 /// Bytes of a batch from which on it tells how fast rows are written: of a smaller one most of the time is the commit's.
 const PACE_BYTES: usize = 64 << 10;
 
+/// Where checkpoints wait for what is written, a batch is no larger than what is written in so many seconds, or than so
+/// many bytes if that is more.
+const AWAITED_S: f64 = 10.0;
+const AWAITED_BYTES: usize = 64 << 20;
+
 /// When rows are handed on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -49,6 +54,8 @@ pub(super) struct Limits {
     pub interval: Option<Duration>,
     /// Large batches wait for more, unless the user says otherwise.
     pub gather: bool,
+    /// Checkpoints wait for what is written.
+    pub awaited: bool,
 }
 
 /// Rows and questions for a connection. See the module.
@@ -112,6 +119,12 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The most bytes of the batch that gathers.
+    fn bytes_max(&self, state: &State) -> usize {
+        let soon = || AWAITED_BYTES.max((state.pace.unwrap_or(0.0) * AWAITED_S) as usize);
+        if self.limits.awaited { self.limits.bytes.min(soon()) } else { self.limits.bytes }
+    }
+
     /// Gives rows to the connection; waits while there is no room.
     ///
     /// # Errors
@@ -120,7 +133,7 @@ impl Mailbox {
         let bytes = batch::bytes(&block.batch);
         let rows_max = self.limits.rows.unwrap_or(ROWS_MAX);
         let mut state = self.lock();
-        while state.failure.is_none() && state.rows > 0 && (state.bytes + bytes > self.limits.bytes || state.rows >= rows_max) {
+        while state.failure.is_none() && state.rows > 0 && (state.bytes + bytes > self.bytes_max(&state) || state.rows >= rows_max) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(ConnectError::new("the job is being stopped"));
             }
@@ -223,7 +236,7 @@ impl Mailbox {
             return state.prepare.take().map(|done| Work { blocks: Vec::new(), prepare: Some(done) });
         }
         let limits = &self.limits;
-        let full = state.rows >= limits.rows.unwrap_or(ROWS_MAX) || state.bytes >= limits.bytes;
+        let full = state.rows >= limits.rows.unwrap_or(ROWS_MAX) || state.bytes >= self.bytes_max(state);
         let aged = match (limits.rows, limits.interval) {
             (_, Some(interval)) => state.since.is_some_and(|since| since.elapsed() >= interval),
             (None, None) => !(limits.gather && state.gathers(Instant::now())),
@@ -281,7 +294,7 @@ mod tests {
     #[test]
     fn batches_are_what_has_gathered() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None, gather: false });
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false });
         mailbox.push(block(3), &running).unwrap();
         mailbox.push(block(4), &running).unwrap();
         assert_eq!(rows(mailbox.take()), 7);
@@ -299,7 +312,7 @@ mod tests {
     #[test]
     fn batches_have_the_size_asked_for() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None, gather: false });
+        let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None, gather: false, awaited: false });
         mailbox.push(block(4), &running).unwrap();
         mailbox.push(block(4), &running).unwrap();
         assert_eq!(rows(mailbox.take()), 5);
@@ -310,7 +323,7 @@ mod tests {
     #[test]
     fn bytes_end_a_batch_that_waits_for_rows() {
         let running = AtomicBool::new(false);
-        let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None, gather: false });
+        let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None, gather: false, awaited: false });
         mailbox.push(block(7), &running).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| mailbox.push(block(7), &running).unwrap());
@@ -344,9 +357,18 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_wait_for_no_more_than_seconds() {
+        let mailbox = |mb: usize, awaited| Mailbox::new(Limits { rows: None, bytes: mb << 20, interval: None, gather: true, awaited });
+        let most = |mb, awaited, pace: Option<f64>| mailbox(mb, awaited).bytes_max(&State { pace, ..State::default() }) >> 20;
+        let ten = Some((10 << 20) as f64);
+        assert_eq!((most(256, false, None), most(256, false, ten)), (256, 256));
+        assert_eq!((most(256, true, None), most(256, true, ten), most(80, true, ten), most(16, true, None)), (64, 100, 80, 16));
+    }
+
+    #[test]
     fn there_is_a_bound_and_an_end() {
         let stopped = AtomicBool::new(true);
-        let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None, gather: false });
+        let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None, gather: false, awaited: false });
         mailbox.push(block(100), &stopped).unwrap(); // a larger one, alone
         assert!(mailbox.push(block(1), &stopped).is_err());
         mailbox.fail("gone".into());
