@@ -17,6 +17,11 @@ use rusqlite::OpenFlags;
 /// Pages of the log from which on a transaction waits until they are in the database, so that the log begins anew: half a
 /// gigabyte of pages of 4 KiB.
 const PAGES_MAX: u64 = 128 << 10;
+/// How long it waits at the most, so that a job that is being stopped is not kept; one transaction more is not much.
+const ROOM_WAIT: Duration = Duration::from_secs(5);
+/// Pages that are not in the database yet from which on there is a pass, as in SQLite: few small commits are not worth the
+/// two files that it makes safe.
+const PAGES_PASS: u64 = 1_000;
 /// After a pass the thread rests for as long as it took, within these bounds: each pass makes two files safe, which
 /// commits would wait for. Of a log that is longer than a quarter of [`PAGES_MAX`] it does not rest.
 const REST_MIN: Duration = Duration::from_millis(20);
@@ -41,13 +46,21 @@ struct State {
     /// Commits so far, and those that the newest pass has found.
     commits: u64,
     seen: u64,
-    /// Pages of the log, as far as is known.
+    /// Pages of the log after the newest commit, and how many of them were found to be in the database.
     pages: u64,
+    copied: u64,
     /// A transaction waits for the next pass.
     awaited: bool,
     closed: bool,
     /// The thread does nothing any more.
     ended: bool,
+}
+
+impl State {
+    /// Whether a pass is worth it.
+    fn is_due(&self) -> bool {
+        self.seen < self.commits && (self.awaited || self.pages.saturating_sub(self.copied) >= PAGES_PASS)
+    }
 }
 
 impl Shared {
@@ -68,23 +81,29 @@ impl Checkpointer {
         Some(Checkpointer { shared, thread: Some(thread) })
     }
 
-    /// There is more in the log.
-    pub fn committed(&self) {
-        self.shared.lock().commits += 1;
+    /// There is more in the log: after a commit, with what [`extent`] says.
+    pub fn committed(&self, log: Option<(u64, u64)>) {
+        let mut state = self.shared.lock();
+        state.commits += 1;
+        // One that began anew has fewer pages, of which none are copied. Where nobody knows, a pass finds out.
+        (state.pages, state.copied) = log.unwrap_or((state.pages.max(state.copied + PAGES_PASS), state.copied));
+        drop(state);
         self.shared.changed.notify_all();
     }
 
     /// Before a transaction: waits while the log is too long. False if the thread does nothing any more.
     pub fn make_room(&self) -> bool {
+        let until = Instant::now() + ROOM_WAIT;
         let mut state = self.shared.lock();
-        if state.pages > PAGES_MAX {
-            while state.seen < state.commits && !state.ended {
-                state.awaited = true;
-                self.shared.changed.notify_all();
-                state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        // After a pass the transaction begins it anew, unless somebody still reads in it.
+        while state.pages > PAGES_MAX && state.seen < state.commits && !state.ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
             }
-            // The transaction begins it anew, unless somebody still reads in it: the next pass tells.
-            state.pages = 0;
+            state.awaited = true;
+            self.shared.changed.notify_all();
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         !state.ended
     }
@@ -95,7 +114,8 @@ impl Drop for Checkpointer {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it could not do is done when the last connection is closed.
+            // With a last pass: another program that has the file open would find all of the log. What it cannot do is done
+            // when the last connection is closed.
             let _ = thread.join();
         }
     }
@@ -111,16 +131,34 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Pages of the log of a connection's database, and how many of them are in the database; `None` if that cannot be told.
+/// Takes no lock and copies nothing.
+pub(super) fn extent(connection: &rusqlite::Connection) -> Option<(u64, u64)> {
+    checkpoint(connection, "NOOP").ok().flatten()
+}
+
+/// The same after a checkpoint. `None` also where another one is at it.
+fn checkpoint(connection: &rusqlite::Connection, mode: &str) -> rusqlite::Result<Option<(u64, u64)>> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        let (pages, copied) = (row.get::<_, i64>(1)?, row.get::<_, i64>(2)?);
+        Ok(u64::try_from(pages).ok().zip(u64::try_from(copied).ok()))
+    })
+}
+
 fn serve(connection: &rusqlite::Connection, shared: &Shared) {
     let _ends = Ends(shared);
     let mut rested = Instant::now();
     while let Some(commits) = next(shared, rested) {
         let begun = Instant::now();
         // It waits for nobody: what a reader still needs stays in the log, and where another is at it nothing is done.
-        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-        let Ok(pages) = pages.map(|pages| u64::try_from(pages).unwrap_or(0)) else { return };
+        let Ok(log) = checkpoint(connection, "PASSIVE") else { return };
         let mut state = shared.lock();
-        (state.seen, state.pages, state.awaited) = (commits, pages, false);
+        (state.seen, state.awaited) = (commits, false);
+        if let Some((_, copied)) = log {
+            // How long it is by now is for the commits to say.
+            state.copied = copied;
+        }
+        let pages = state.pages;
         drop(state);
         shared.changed.notify_all();
         rested = Instant::now();
@@ -130,19 +168,20 @@ fn serve(connection: &rusqlite::Connection, shared: &Shared) {
     }
 }
 
-/// The number of commits when there are some to be seen, not before `rested` unless somebody waits; `None` at the end.
+/// The number of commits when there is a pass to be made, not before `rested` unless somebody waits; at the end for a last
+/// one if there were commits since, then `None`.
 fn next(shared: &Shared, rested: Instant) -> Option<u64> {
     let mut state = shared.lock();
     loop {
         if state.closed {
-            return None;
+            return (state.seen < state.commits).then_some(state.commits);
         }
         let left = rested.saturating_duration_since(Instant::now());
-        let more = state.seen < state.commits;
-        if more && (state.awaited || left.is_zero()) {
+        let due = state.is_due();
+        if due && (state.awaited || left.is_zero()) {
             return Some(state.commits);
         }
-        let patience = if more { left } else { Duration::from_secs(3600) };
+        let patience = if due { left } else { Duration::from_secs(3600) };
         state = shared.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
@@ -181,24 +220,66 @@ mod tests {
         connection
     }
 
+    fn size(path: &Path) -> u64 {
+        std::fs::metadata(path).unwrap().len()
+    }
+
     #[test]
     fn the_log_goes_into_the_database() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("t.db");
         let one = open(&path);
         one.execute_batch("CREATE TABLE t (b BLOB); INSERT INTO t VALUES (zeroblob(1000000))").unwrap();
-        assert!(std::fs::metadata(&path).unwrap().len() < 100_000);
+        assert!(size(&path) < 100_000);
         let checkpointer = Checkpointer::start(path.to_str().unwrap(), Duration::from_secs(5)).unwrap();
-        checkpointer.committed();
-        checkpointer.shared.lock().pages = PAGES_MAX + 1;
+        let (pages, copied) = extent(&one).unwrap();
+        assert!((200..PAGES_PASS).contains(&pages) && copied == 0);
+        // As if it were too long.
+        checkpointer.committed(Some((PAGES_MAX + 1, 0)));
         assert!(checkpointer.make_room());
-        assert!(std::fs::metadata(&path).unwrap().len() > 1_000_000);
+        assert!(size(&path) > 1_000_000);
+        assert_eq!(extent(&one), Some((pages, pages)));
         // Nothing was committed since: there is nothing to wait for.
-        checkpointer.shared.lock().pages = PAGES_MAX + 1;
         assert!(checkpointer.make_room());
+        // The next transaction has begun it anew.
+        one.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        let log = extent(&one).unwrap();
+        assert!(log.0 < 10 && log.1 == 0, "{log:?}");
+        checkpointer.committed(Some(log));
+        assert_eq!(checkpointer.shared.lock().pages, log.0);
         drop(checkpointer);
         drop(one);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no log is left");
+    }
+
+    /// Each commit had a pass of its own, which made two files safe; and what was left at the end was left to others.
+    #[test]
+    fn few_small_commits_wait_for_the_last_pass() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("t.db");
+        let one = open(&path);
+        one.execute_batch("CREATE TABLE t (b BLOB)").unwrap();
+        let checkpointer = Checkpointer::start(path.to_str().unwrap(), Duration::from_secs(5)).unwrap();
+        for _ in 0..3 {
+            one.execute_batch("INSERT INTO t VALUES (zeroblob(100000))").unwrap();
+            checkpointer.committed(extent(&one));
+            assert!(checkpointer.make_room() && !checkpointer.shared.lock().is_due());
+        }
+        std::thread::sleep(2 * REST_MIN);
+        assert_eq!(checkpointer.shared.lock().seen, 0);
+        drop(checkpointer);
+        // This one still has the file open.
+        let (pages, copied) = extent(&one).unwrap();
+        assert!(copied == pages && size(&path) > 300_000);
+    }
+
+    #[test]
+    fn a_pass_is_worth_a_thousand_pages() {
+        let log = |pages, copied| State { commits: 1, pages, copied, ..State::default() };
+        assert!(!log(999, 0).is_due() && log(1000, 0).is_due());
+        assert!(!log(5000, 4500).is_due() && log(5500, 4500).is_due());
+        // It began anew; a transaction waits; no commit since.
+        assert!(!log(10, 4500).is_due() && State { awaited: true, ..log(10, 0) }.is_due() && !State { seen: 1, ..log(5000, 0) }.is_due());
     }
 
     #[test]

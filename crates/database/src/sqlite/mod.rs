@@ -23,7 +23,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use rusqlite::{ErrorCode, OpenFlags};
 
 use self::bind::Parameters;
-use self::log::{Checkpointer, beside};
+use self::log::{Checkpointer, beside, extent};
 use self::read::Columns;
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect, Driver, Target};
 use crate::types::list;
@@ -375,7 +375,7 @@ impl Connection for SqliteConnection {
     fn commit(&mut self) -> Result<(), DbError> {
         self.connection.execute_batch("COMMIT").map_err(|e| failed("committing", e))?;
         if let Some(checkpointer) = &self.checkpointer {
-            checkpointer.committed();
+            checkpointer.committed(extent(&self.connection));
         }
         Ok(())
     }
