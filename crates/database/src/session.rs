@@ -47,6 +47,11 @@ impl Session {
         &self.access
     }
 
+    /// Whether waiting is to end, and with it what has not begun.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
     /// The connection, made now if there is none. One attempt.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use tidemill_block::Block;
 use crate::driver::DbError;
 
 /// What a batch does to a table with a primary key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Folded {
     /// Rows of distinct keys, in order of key.
     pub upserts: RecordBatch,
@@ -27,13 +27,13 @@ const PART_ROWS: usize = 1 << 18;
 impl Folded {
     /// The same in parts of about so many bytes, to be written one behind the other, in order of key. What is to go is in
     /// the first ones.
-    pub fn parts(self, bytes_max: usize) -> Vec<Folded> {
-        let Folded { upserts, deletes } = &self;
+    pub fn parts(&self, bytes_max: usize) -> Vec<Folded> {
+        let Folded { upserts, deletes } = self;
         let (rows, size) = (upserts.num_rows(), bytes(upserts));
         let fitting = if size > bytes_max { rows * bytes_max / size } else { rows };
         let each = fitting.clamp(1, PART_ROWS);
         if rows <= each && deletes.num_rows() <= PART_ROWS {
-            return vec![self];
+            return vec![self.clone()];
         }
         let cut = |batch: &RecordBatch, each: usize| -> Vec<RecordBatch> {
             let rows = batch.num_rows();
