@@ -60,8 +60,11 @@ pub trait Sink: Send + Sync {
     fn expect_updates(&self, _updating: bool) {}
 
     /// Told before any writer is opened that the memory of the process is limited, and how many bytes of it the sink may
-    /// hold of rows that wait to be written together.
-    fn limit_memory(&self, _bytes: u64) {}
+    /// hold of rows that wait to be written together, with so many writers or fewer. Gives how many it may come to use: state
+    /// gets less for it. None, if it holds no rows.
+    fn limit_memory(&self, _bytes: u64, _writers: usize) -> u64 {
+        0
+    }
 
     /// Told once, before anything is recovered or written, where the job keeps what must survive a crash: a
     /// directory that lives as long as its checkpoints. Not told where nothing is kept, and in batch mode.

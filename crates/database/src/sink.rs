@@ -158,6 +158,12 @@ impl JdbcSink {
         Ok((directory, format!("{name}-{:016x}-", fingerprint(&self.owner))))
     }
 
+    /// Bytes of a batch of one of so many connections.
+    fn batch_bytes(&self, lanes: usize) -> usize {
+        let ours = || batch_bytes(self.shared.target.key.is_empty(), *lock(&self.memory), lanes);
+        self.options.max_bytes.map_or_else(ours, |bytes| bytes.0 as usize)
+    }
+
     /// A turn at writing, where there is one writer at a time.
     fn turn(&self) -> Option<Turn> {
         let driver = &self.access.driver;
@@ -293,8 +299,10 @@ impl Sink for JdbcSink {
         true
     }
 
-    fn limit_memory(&self, bytes: u64) {
+    fn limit_memory(&self, bytes: u64, writers: usize) -> u64 {
         *lock(&self.memory) = Some(bytes);
+        let lanes = self.parallelism().unwrap_or(writers) * self.options.connections;
+        (self.batch_bytes(lanes) as u64).saturating_mul(BATCHES * lanes as u64)
     }
 
     fn keep_in(&self, directory: &Path) {
@@ -308,7 +316,7 @@ impl Sink for JdbcSink {
         let lanes_all = context.shards * self.options.connections;
         let limits = Limits {
             rows: self.options.max_rows,
-            bytes: self.options.max_bytes.map_or_else(|| batch_bytes(appends, *lock(&self.memory), lanes_all), |b| b.0 as usize),
+            bytes: self.batch_bytes(lanes_all),
             interval: self.options.interval,
             gather: !appends,
             awaited: !appends && lock(&self.directory).is_some(),

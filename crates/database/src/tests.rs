@@ -158,6 +158,17 @@ fn rows_are_appended_and_read() {
     assert!(writer.stats().bytes > 0);
 }
 
+/// State took what sinks hold for its own.
+#[test]
+fn sinks_tell_what_they_may_hold() {
+    let place = Place::new();
+    let schema = schema(&[("id", DataType::Int64)]);
+    let mb = |key: &[&str], more: &[(&str, &str)], limit: u64| place.sink(&schema, key, more).limit_memory(limit << 20, 8) >> 20;
+    // SQLite has one writer, whatever there are shards.
+    assert_eq!((mb(&["id"], &[], 240), mb(&["id"], &[], 8 << 10), mb(&[], &[], 8 << 10)), (240, 768, 96));
+    assert_eq!(mb(&["id"], &[("sink.buffer-flush.max-bytes", "1 mb")], 240), 3);
+}
+
 #[test]
 fn mistakes_are_named() {
     let place = Place::new();

@@ -210,8 +210,8 @@ impl Job {
         let source = |node: &Node| if let NodeKind::Source(spec) = &node.kind { Some(spec.source.clone()) } else { None };
         let ahead = limit_sources(&self.settings, &graph.nodes.iter().filter_map(source).collect::<Vec<_>>());
         let sink = |node: &Node| if let NodeKind::Sink(spec) = &node.kind { Some(spec.sink.clone()) } else { None };
-        limit_sinks(&self.settings, &graph.nodes.iter().filter_map(sink).collect::<Vec<_>>());
-        saved.share = memory_share(&self.settings, spilling(&graph, shards), ahead);
+        let held = limit_sinks(&self.settings, &graph.nodes.iter().filter_map(sink).collect::<Vec<_>>(), shards);
+        saved.share = memory_share(&self.settings, spilling(&graph, shards), ahead + held);
         let local = if saved.share.is_some() || !saved.runs.is_empty() {
             Some(LocalDir::new(&self.settings, store.as_ref(), &run_id)?)
         } else {

@@ -87,18 +87,18 @@ pub(crate) fn limit_sources(settings: &Settings, sources: &[Arc<dyn Source>]) ->
 /// The part of the limit that rows may take which sinks hold to write them together, all of them.
 const HELD: u64 = 4;
 
-/// Tells sinks how much they may hold, if memory is limited.
-pub(crate) fn limit_sinks(settings: &Settings, sinks: &[Arc<dyn Sink>]) {
-    let Some(limit) = settings.memory else { return };
-    sinks.iter().for_each(|sink| sink.limit_memory((limit.0 / HELD / sinks.len() as u64).max(1)));
+/// Tells sinks how much they may hold, if memory is limited; how many bytes of it they may come to use with so many writers each.
+pub(crate) fn limit_sinks(settings: &Settings, sinks: &[Arc<dyn Sink>], writers: usize) -> u64 {
+    let Some(limit) = settings.memory else { return 0 };
+    sinks.iter().map(|sink| sink.limit_memory((limit.0 / HELD / sinks.len() as u64).max(1), writers)).sum()
 }
 
 /// What each operator and shard that can keep state on disk may hold in memory, bytes: `operators` is how many
-/// of these there are, `ahead` what sources may hold. `None`: state stays in memory. Of a small limit
+/// of these there are, `rows` what sources and sinks may hold. `None`: state stays in memory. Of a small limit
 /// less than the share is left, since the process holds more than state.
-pub(crate) fn memory_share(settings: &Settings, operators: usize, ahead: u64) -> Option<usize> {
+pub(crate) fn memory_share(settings: &Settings, operators: usize, rows: u64) -> Option<usize> {
     let limit = settings.memory.filter(|_| settings.state_backend == StateBackend::Auto && operators > 0)?.0 as f64;
-    let left = (limit * 0.8 - PROCESS_BYTES - ahead as f64).max(limit / 16.0);
+    let left = (limit * 0.8 - PROCESS_BYTES - rows as f64).max(limit / 16.0);
     Some((limit * settings.memory_share).min(left) as usize / operators)
 }
 
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(share(&[("memory.limit", "1gb"), ("state.backend", "memory")], 1), None);
         assert_eq!(share(&[("memory.limit", "320mb")], 1), Some(128 << 20));
         assert_eq!(share(&[("memory.limit", "160mb")], 1), Some(10 << 20));
-        let ahead = |bytes| memory_share(&settings(&[("memory.limit", "320mb")]), 1, bytes);
-        assert_eq!((ahead(20 << 20), ahead(1 << 30)), (Some(108 << 20), Some(20 << 20)));
+        let beside = |bytes| memory_share(&settings(&[("memory.limit", "320mb")]), 1, bytes);
+        assert_eq!((beside(20 << 20), beside(1 << 30)), (Some(108 << 20), Some(20 << 20)));
     }
 
     /// Gone with its owner; another run's stays, and one that a killed process left is removed.

@@ -33,6 +33,7 @@ use tidemill_plan::optimize::{NotIn, check_not_in};
 use tidemill_sql::{InsertPlan, SqlError};
 
 use self::group_keys::FewerGroupKeys;
+use crate::local::limit_sinks;
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;
@@ -190,6 +191,8 @@ impl BatchRunner {
             let rows_at_once = connector::rows_at_once(&options).unwrap_or(usize::MAX);
             let partitions = physical.output_partitioning().partition_count();
             let cancelled = Arc::new(AtomicBool::new(false));
+            // One insert at a time: each may hold all that sinks may.
+            limit_sinks(&self.settings, std::slice::from_ref(&sink), partitions);
             let run_id = format!("{started:x}-{:x}-{number}", std::process::id());
             opened.push((sink.clone(), run_id.clone()));
             // All of them are opened before one of them writes: where that fails, none is at work.
