@@ -319,7 +319,7 @@ impl Sink for JdbcSink {
             bytes: self.batch_bytes(lanes_all),
             interval: self.options.interval,
             gather: !appends,
-            awaited: !appends && lock(&self.directory).is_some(),
+            awaited: !appends && self.options.max_bytes.is_none() && lock(&self.directory).is_some(),
         };
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let told = Told::default();

@@ -42,6 +42,9 @@ const PACE_BYTES: usize = 64 << 10;
 /// many bytes if that is more.
 const AWAITED_S: f64 = 10.0;
 const AWAITED_BYTES: usize = 64 << 20;
+/// And so many times as large as the one that told how fast, at the most: of a small one pages are in memory that a large one
+/// would have to read.
+const AWAITED_TIMES: usize = 2;
 
 /// When rows are handed on.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +82,8 @@ struct State {
     idle: Option<Instant>,
     /// How fast the newest batch was written that was large enough to tell, bytes a second.
     pace: Option<f64>,
+    /// The bytes of that batch.
+    paced: usize,
     /// What is there is to be handed on, whatever the limits say.
     flush: bool,
     /// Who waits for everything to be safe.
@@ -121,7 +126,8 @@ impl Mailbox {
 
     /// The most bytes of the batch that gathers.
     fn bytes_max(&self, state: &State) -> usize {
-        let soon = || AWAITED_BYTES.max((state.pace.unwrap_or(0.0) * AWAITED_S) as usize);
+        let told = || ((state.pace.unwrap_or(0.0) * AWAITED_S) as usize).min(state.paced.saturating_mul(AWAITED_TIMES));
+        let soon = || AWAITED_BYTES.max(told());
         if self.limits.awaited { self.limits.bytes.min(soon()) } else { self.limits.bytes }
     }
 
@@ -212,6 +218,7 @@ impl Mailbox {
             && bytes >= PACE_BYTES
         {
             state.pace = Some(bytes as f64 / (idle - since).as_secs_f64().max(1e-6));
+            state.paced = bytes;
         }
         loop {
             if state.closed || state.failure.is_some() {
@@ -359,10 +366,14 @@ mod tests {
     #[test]
     fn checkpoints_wait_for_no_more_than_seconds() {
         let mailbox = |mb: usize, awaited| Mailbox::new(Limits { rows: None, bytes: mb << 20, interval: None, gather: true, awaited });
-        let most = |mb, awaited, pace: Option<f64>| mailbox(mb, awaited).bytes_max(&State { pace, ..State::default() }) >> 20;
+        let of = |paced, pace| State { pace, paced, ..State::default() };
+        let most = |mb, awaited, pace: Option<f64>| mailbox(mb, awaited).bytes_max(&of(64 << 20, pace)) >> 20;
         let ten = Some((10 << 20) as f64);
         assert_eq!((most(256, false, None), most(256, false, ten)), (256, 256));
         assert_eq!((most(256, true, None), most(256, true, ten), most(80, true, ten), most(16, true, None)), (64, 100, 80, 16));
+        // A batch of 64 KB at 100 MB a second, which allowed 256 MB at once, and one of 50 MB.
+        let fast = |paced| mailbox(256, true).bytes_max(&of(paced, Some((100 << 20) as f64))) >> 20;
+        assert_eq!((fast(64 << 10), fast(50 << 20), fast(200 << 20)), (64, 100, 256));
     }
 
     #[test]
