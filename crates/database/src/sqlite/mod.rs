@@ -106,7 +106,7 @@ impl Driver for SqliteDriver {
                 // A file that this user may only read, or a disk that cannot have a log: it works without.
                 Err(e) if matches!(e.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen)) => {}
                 Err(e) => return Err(failed(opening(), e)),
-                Ok(mode) if mode == "wal" => log = Some(Log { path: self.path.clone(), timeout }),
+                Ok(mode) if mode == "wal" => log = Some(Log::of(&connection, &self.path, timeout)),
                 // In memory there is none.
                 Ok(_) => {}
             }
@@ -191,13 +191,19 @@ fn as_number(precision: u8, scale: i8) -> bool {
 
 /// The write-ahead log of a connection.
 struct Log {
-    /// The database's path.
+    /// The path of the database's file, without links.
     path: String,
     /// How long is waited for others.
     timeout: Duration,
 }
 
 impl Log {
+    /// Of a database that was opened by a path. If that is a link, the log lies beside what it leads to.
+    fn of(connection: &rusqlite::Connection, path: &str, timeout: Duration) -> Self {
+        let file = connection.path().filter(|file| !file.is_empty());
+        Log { path: file.unwrap_or(path).to_string(), timeout }
+    }
+
     fn file(&self) -> PathBuf {
         PathBuf::from(format!("{}-wal", self.path))
     }
@@ -517,6 +523,20 @@ mod tests {
         std::fs::write(&text, "no database\n".repeat(1000)).unwrap();
         refused(connect(&text, false), Fatal, "no database of SQLite");
         refused(connect(&directory.path().join("nowhere/t.db"), false), Fatal, "there is no directory");
+    }
+
+    /// The log was looked for beside the link, and not made safe while it was written.
+    #[cfg(unix)]
+    #[test]
+    fn a_log_lies_beside_the_file() {
+        let directory = TempDir::new().unwrap();
+        let (file, link) = (directory.path().join("t.db"), directory.path().join("link.db"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let one = rusqlite::Connection::open(&link).unwrap();
+        one.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (id BIGINT)").unwrap();
+        let log = Log::of(&one, link.to_str().unwrap(), Duration::ZERO);
+        assert!(log.file().exists() && log.file().ends_with("t.db-wal"));
     }
 
     #[test]
