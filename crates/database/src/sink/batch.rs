@@ -25,24 +25,40 @@ pub(super) struct Folded {
 const PART_ROWS: usize = 1 << 18;
 
 impl Folded {
-    /// The same in parts of about so many bytes, to be written one behind the other, in order of key. What is to go is in
-    /// the first ones.
+    /// The same in parts of at most so many bytes (or one row), to be written one behind the other, in order of key. What is
+    /// to go is in the first ones.
     pub fn parts(&self, bytes_max: usize) -> Vec<Folded> {
         let Folded { upserts, deletes } = self;
-        let (rows, size) = (upserts.num_rows(), bytes(upserts));
-        let fitting = if size > bytes_max { rows * bytes_max / size } else { rows };
-        let each = fitting.clamp(1, PART_ROWS);
-        if rows <= each && deletes.num_rows() <= PART_ROWS {
+        let fits = |batch: &RecordBatch| batch.num_rows() <= PART_ROWS && bytes(batch) <= bytes_max;
+        if fits(upserts) && fits(deletes) {
             return vec![self.clone()];
         }
-        let cut = |batch: &RecordBatch, each: usize| -> Vec<RecordBatch> {
-            let rows = batch.num_rows();
-            (0..rows).step_by(each).map(|from| batch.slice(from, each.min(rows - from))).collect()
-        };
-        let go = cut(deletes, PART_ROWS).into_iter().map(|part| Folded { upserts: upserts.slice(0, 0), deletes: part });
-        let come = cut(upserts, each).into_iter().map(|part| Folded { upserts: part, deletes: deletes.slice(0, 0) });
+        let go = cut(deletes, bytes_max).into_iter().map(|part| Folded { upserts: upserts.slice(0, 0), deletes: part });
+        let come = cut(upserts, bytes_max).into_iter().map(|part| Folded { upserts: part, deletes: deletes.slice(0, 0) });
         go.chain(come).collect()
     }
+}
+
+/// A batch in parts of at most so many bytes, or one row.
+fn cut(batch: &RecordBatch, bytes_max: usize) -> Vec<RecordBatch> {
+    let (rows, size) = (batch.num_rows(), bytes(batch));
+    let fitting = if size > bytes_max { (rows as u128 * bytes_max as u128 / size as u128) as usize } else { rows };
+    let each = fitting.clamp(1, PART_ROWS);
+    // The next one last.
+    let mut left: Vec<RecordBatch> = (0..rows).step_by(each).map(|from| batch.slice(from, each.min(rows - from))).rev().collect();
+    let mut parts = Vec::with_capacity(left.len());
+    while let Some(part) = left.pop() {
+        let rows = part.num_rows();
+        // Rows are not all alike.
+        if rows > 1 && bytes(&part) > bytes_max {
+            let half = rows / 2;
+            left.push(part.slice(half, rows - half));
+            left.push(part.slice(0, half));
+        } else {
+            parts.push(part);
+        }
+    }
+    parts
 }
 
 /// Where a row is: the number of its block, and its own there.
@@ -194,6 +210,24 @@ mod tests {
         let keys = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
         assert_eq!(parts.iter().map(|part| keys(&part.upserts)).collect::<Vec<_>>(), [vec![], vec![1, 2], vec![3, 4], vec![5]]);
         assert_eq!(parts.iter().map(|part| keys(&part.deletes)).collect::<Vec<_>>(), [vec![9], vec![], vec![], vec![]]);
+    }
+
+    /// Parts had as many rows each: one of large rows among small ones was far larger than it was to be.
+    #[test]
+    fn parts_of_unlike_rows_are_no_larger() {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Utf8, false)]));
+        let large = |c: char| c.to_string().repeat(100);
+        let rows = format!("a\nb\nc\nd\n{}\n{}\n-D {}\n-D {}", large('e'), large('f'), large('g'), large('h'));
+        let folded = fold(&schema, &[text::parse(&schema, &rows)], &[0]).unwrap();
+        let parts = folded.parts(120);
+        let texts = |batch: &RecordBatch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_string).collect::<Vec<_>>();
+        let upserts: Vec<_> = parts.iter().flat_map(|part| texts(&part.upserts)).collect();
+        assert_eq!(upserts.join(" "), format!("a b c d {} {}", large('e'), large('f')));
+        let deletes: Vec<_> = parts.iter().flat_map(|part| texts(&part.deletes)).collect();
+        assert_eq!(deletes, [large('g'), large('h')]);
+        assert!(parts.iter().all(|part| bytes(&part.upserts) <= 120 && bytes(&part.deletes) <= 120));
+        // A row is not divided.
+        assert_eq!(folded.parts(1).len(), 8);
     }
 
     #[test]
