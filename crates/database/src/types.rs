@@ -27,7 +27,8 @@ pub fn create_table(dialect: &dyn Dialect, target: &Target) -> Result<String, Db
         items.push(format!("PRIMARY KEY ({})", list(dialect, target.key_names())));
     }
     let mut sql = dialect.create_table(&dialect.quote(&target.table), &items.join(", "));
-    if !target.key.is_empty() {
+    // Marks are a handful of rows.
+    if !target.key.is_empty() && target.table != MARKS {
         sql.push_str(dialect.for_updates());
     }
     Ok(sql)

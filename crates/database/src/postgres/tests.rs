@@ -17,7 +17,7 @@ use super::table::{Described, Table, TableColumn};
 use super::types::{Form, PostgresDialect, Shape};
 use super::{numeric, wire::Wire};
 use crate::driver::{DbError, DbErrorKind, Dialect, Target};
-use crate::types::create_table;
+use crate::types::{create_table, marks};
 
 /// A timestamp that is infinitely late, as the server sends it.
 static INFINITY: [u8; 8] = i64::MAX.to_be_bytes();
@@ -297,4 +297,5 @@ fn a_table_with_a_key_has_room_for_updates() {
     let sql = |key| create_table(&PostgresDialect, &target(key)).unwrap();
     assert_eq!(sql(vec![]), "CREATE TABLE IF NOT EXISTS \"t\" (\"a\" BIGINT)");
     assert_eq!(sql(vec![0]), "CREATE TABLE IF NOT EXISTS \"t\" (\"a\" BIGINT NOT NULL, PRIMARY KEY (\"a\")) WITH (fillfactor = 90)");
+    assert!(!create_table(&PostgresDialect, &marks()).unwrap().contains("WITH"));
 }
