@@ -314,7 +314,7 @@ fn rows_that_wait_for_the_beginning_of_a_file_keep_nothing_else() {
     let (held, written) = writer.sizes();
     assert!((10_000..30_000).contains(&held) && written == 0, "{held} bytes are held");
     writer.settle().unwrap();
-    assert!(writer.sizes().0 < held);
+    assert!(writer.sizes().1 > 0, "it is begun");
     drop(writer.finish().unwrap());
     let mut reader = ParquetFileReader::open(&temp.0, &batch(0).schema(), &[0], 0, 100).unwrap();
     let read = reader.next().unwrap().unwrap();
