@@ -61,7 +61,7 @@ pub trait Sink: Send + Sync {
 
     /// Told before any writer is opened that the memory of the process is limited, and how many bytes of it the sink may
     /// hold of rows that wait to be written together, with so many writers or fewer. Gives how many it may come to use: state
-    /// gets less for it. None, if it holds no rows.
+    /// gets less for it. 0 if it holds no rows.
     fn limit_memory(&self, _bytes: u64, _writers: usize) -> u64 {
         0
     }

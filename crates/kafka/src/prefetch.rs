@@ -4,7 +4,8 @@
 //! the bytes of messages. It holds more: some hundred bytes beside each message, and a queue that is just below its
 //! limit gets one more answer on top. With messages of 100 bytes both are more than the messages themselves, so they
 //! are counted here. Small queues are also the faster ones: what stands in them is still in the processor's caches.
-//! What we fetch ourselves keeps to the same bytes, which are all that it holds: there the number of messages is no matter.
+//! What we fetch ourselves keeps to the same bytes that wait, whatever the number of messages, and asks for more of a partition at
+//! once (`fetch/fetcher.rs`).
 
 use crate::properties::Connection;
 
@@ -16,7 +17,7 @@ const QUEUE_BYTES_MIN: u64 = 128 << 10;
 const MESSAGE_BYTES: u64 = 384 + 128;
 /// The most messages that are waited for in a queue whose bytes the table says.
 const MESSAGES: u64 = 50_000;
-/// Bytes of a partition in one answer.
+/// Bytes of a partition in one answer to librdkafka, and the least in one of ours.
 const ANSWER_BYTES: (u64, u64) = (32 << 10, 1 << 20);
 
 /// What librdkafka is told of the queue of a partition.

@@ -1,7 +1,7 @@
 //! Rows on their way to a connection: filled by the writer, emptied by the thread that owns the connection.
 //!
-//! While a transaction is under way the next batch gathers here, so batches grow with the load by
-//! themselves: at a low rate a row waits for nobody, at a high one transactions are as large as the bounds
+//! While a batch is being written the next one gathers here, so batches grow with the load by
+//! themselves: at a low rate a row waits for nobody, at a high one batches are as large as the bounds
 //! allow. Who wants other batches says so with options.
 //!
 //! Where rows come much faster than they can be written, and so many are there that writing them takes long anyway,

@@ -30,8 +30,8 @@ use crate::error::ApiError;
 use crate::limits::{BODY_SILENCE, NAME_BYTES_MAX};
 use crate::room::Room;
 
-/// A text up to this size is decoded where it is read; a longer one on a thread of its own, so that
-/// others are served meanwhile. About 0.2 ms.
+/// A text up to this size is decoded where it is read; a longer one on a thread of its own, or while another thread sees to
+/// the tasks of this one, so that others are served meanwhile. About 0.2 ms.
 pub(super) const DECODED_HERE_BYTES: usize = 64 << 10;
 
 /// Longer texts decoded at once; each takes memory for its rows beside its own.
