@@ -27,6 +27,8 @@ from common import HERE, RELEASE, TIDEMILL, finish, machine, needs, out_option, 
 
 SERVER = os.environ.get("DELAY_SERVER", f"{RELEASE}/examples/delay_server")
 PARTITIONS = 10
+# Rows that datagen gives a partition before the next one's turn: fewer in all would not reach all partitions.
+CHUNK = 1024
 
 # name: (options of the table, calls under way for the rows that keep it busy)
 CELLS = {
@@ -138,6 +140,8 @@ def main(a):
             for name in names:
                 options, under_way = CELLS[name]
                 rows = max(20, int(under_way / mean_s * a.seconds))
+                if "per-partition" in options:
+                    rows = max(rows, PARTITIONS * CHUNK)
                 for mode, value in MODES.items():
                     try:
                         elapsed, cpu, peak = run(server.port, options, value, rows)
