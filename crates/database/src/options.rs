@@ -80,10 +80,13 @@ options! {
         /// The most rows of a batch, and of a transaction unless it is a checkpoint's. By default
         /// whatever came while the batch before was written.
         flink "sink.buffer-flush.max-rows" => max_rows: Option<usize>;
-        /// The most bytes of a batch. By default 32 MB of rows that are appended and 256 MB of upserts, divided by connections
-        /// (but 64 MB for each), less where memory is limited.
+        /// The most bytes of a connection's batch. By default 32 MB of rows that are appended and 256 MB of upserts, divided by
+        /// connections (but 64 MB for each); less where memory is limited, and with a state directory no more upserts than are
+        /// written in ten seconds, or 64 MB.
         ours "sink.buffer-flush.max-bytes" => max_bytes: Option<ByteSize>;
-        /// How long rows wait for more to come with them while there is input. By default they do not.
+        /// How long rows wait for more to come with them while there is input. By default they do not, but for 16 MB of upserts and
+        /// more that come twice as fast as they are written: those wait for an eighth of the time that writing them takes, two
+        /// seconds at most.
         flink "sink.buffer-flush.interval" => interval: Option<Duration>;
         /// How often a transaction is tried again after a deadlock, a lock timeout or a serialization failure.
         flink "sink.max-retries" => max_retries: u32 = 10u32;

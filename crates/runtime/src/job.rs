@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
 use crate::worker::source::SplitState;
 use crate::worker::state::Saved;
-use crate::worker::{Event, Shared, Snapshot, Start, Worker, tidy_up};
+use crate::worker::{Event, Shared, Snapshot, Start, Worker, give_back, tidy_up};
 
 /// The least time between two checkpoints that sources ask for.
 const WANTED_PAUSE: Duration = Duration::from_millis(50);
@@ -559,7 +559,12 @@ impl Running {
 
     fn check_memory(&self) -> Result<(), JobError> {
         let Some(limit) = self.shared.settings.memory else { return Ok(()) };
-        let held = resident_bytes();
+        let mut held = resident_bytes();
+        if held > limit.0 {
+            // What is free is kept for a while.
+            give_back();
+            held = resident_bytes();
+        }
         if held <= limit.0 {
             return Ok(());
         }

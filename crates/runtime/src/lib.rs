@@ -27,4 +27,4 @@ pub use datafusion_expr::LogicalPlan;
 pub use error::JobError;
 pub use job::{Job, JobOptions, Stop};
 pub use settings::Settings;
-pub use worker::at_rest;
+pub use worker::{at_rest, when_short};

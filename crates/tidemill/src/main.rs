@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     tidemill_hub::register();
     tidemill_connect::notices(notice);
     tidemill_runtime::at_rest(allocator::collect_at_times);
+    tidemill_runtime::when_short(allocator::give_back);
     #[cfg(feature = "network")]
     tidemill_remote::register();
     #[cfg(feature = "kafka")]

@@ -22,6 +22,22 @@ pub fn at_rest(what: fn()) {
     let _ = AT_REST.set(what);
 }
 
+static WHEN_SHORT: OnceLock<fn()> = OnceLock::new();
+
+/// What a job calls when the process holds more than its limit, before it gives up: for a process that keeps free memory for a
+/// while. The first call counts.
+pub fn when_short(what: fn()) {
+    // Whoever came first keeps it.
+    let _ = WHEN_SHORT.set(what);
+}
+
+/// Has free memory go back to the system, if that was asked for.
+pub(crate) fn give_back() {
+    if let Some(what) = WHEN_SHORT.get() {
+        what();
+    }
+}
+
 /// Calls what was asked for.
 pub(crate) fn tidy_up() {
     if let Some(what) = AT_REST.get() {
