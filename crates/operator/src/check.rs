@@ -8,7 +8,7 @@ use tidemill_block::{Block, NO_WATERMARK, RowKind};
 use tidemill_state::StateTable;
 use tidemill_state::runs::StateRuns;
 
-use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, Progress, SpillPlace, Wake};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, Progress, SnapshotFiles, SpillPlace, Wake};
 
 /// An operator under observation.
 pub struct Check {
@@ -96,7 +96,7 @@ impl Operator for Check {
         self.inner.spill_to(place);
     }
 
-    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+    fn snapshot_files(&mut self) -> Result<SnapshotFiles, OperatorError> {
         self.inner.snapshot_files()
     }
 

@@ -15,7 +15,7 @@ use crate::aggregate::calls::Calls;
 use crate::aggregate::pairs::interleaved;
 use crate::map::Expr;
 use crate::spill::{Memory, Resident, Spill, can_leave};
-use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlace};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SnapshotFiles, SpillPlace};
 
 /// Groups of one table of a snapshot: few enough that their keys fit a column of texts.
 const SNAPSHOT_GROUPS: usize = 1 << 18;
@@ -349,7 +349,7 @@ impl Operator for GroupAggregate {
         self.spill.place(place);
     }
 
-    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+    fn snapshot_files(&mut self) -> Result<SnapshotFiles, OperatorError> {
         self.spill.write_snapshot(&mut self.groups)
     }
 

@@ -94,6 +94,17 @@ pub struct OperatorStats {
     pub calls: call::CallStats,
 }
 
+/// How far an operator is with the files of a checkpoint.
+#[derive(Debug)]
+pub enum SnapshotFiles {
+    /// There is more to write.
+    Writing,
+    /// All is written, and the disk has yet to say that it is safe.
+    Waiting,
+    /// These are they.
+    Written(Vec<StateRuns>),
+}
+
 /// An operator with one or more inputs.
 pub trait Operator: Send {
     /// A short name for metrics and errors, such as `WindowAggregate`.
@@ -156,13 +167,12 @@ pub trait Operator: Send {
     fn spill_to(&mut self, _place: SpillPlace) {}
 
     /// The files of state that left memory, for a checkpoint. Asked after [`Operator::snapshot`], and between
-    /// blocks again while the answer is `None`, which says that files are still being written. What they hold
-    /// is the state at the snapshot, whatever blocks came since.
+    /// blocks again until they are written. What they hold is the state at the snapshot, whatever blocks came since.
     ///
     /// # Errors
     /// A disk that cannot be written.
-    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
-        Ok(Some(Vec::new()))
+    fn snapshot_files(&mut self) -> Result<SnapshotFiles, OperatorError> {
+        Ok(SnapshotFiles::Written(Vec::new()))
     }
 
     /// Takes back what [`Operator::snapshot_files`] gave, of any number of former shards. Called before

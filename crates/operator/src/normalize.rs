@@ -17,7 +17,7 @@ use tidemill_state::{KeyTable, Slots, StateTable};
 use crate::aggregate::pairs::interleaved;
 use crate::rank::store::RowStore;
 use crate::spill::{Memory, Resident, Spill, can_leave};
-use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlace};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SnapshotFiles, SpillPlace};
 
 /// Rows of one table of a snapshot: few enough that their texts fit a column.
 const SNAPSHOT_ROWS: usize = 1 << 18;
@@ -325,7 +325,7 @@ impl Operator for Normalize {
         self.spill.place(place);
     }
 
-    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+    fn snapshot_files(&mut self) -> Result<SnapshotFiles, OperatorError> {
         self.spill.write_snapshot(&mut self.rows)
     }
 

@@ -10,7 +10,7 @@
 //!
 //! At a checkpoint nothing is copied: what has changed is marked ([`Spill::begin_snapshot`]), and written in
 //! pieces between blocks ([`Spill::write_snapshot`]). A marked key that a block is about to change is
-//! written before. Until all are written and the files taken, what changed after the barrier stays in memory,
+//! written before. Until all are written, the files safe on disk and taken, what changed after the barrier stays in memory,
 //! and keys that were deleted stay as empty ones.
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use tidemill_state::disk::{ColdOptions, ColdStore, StateFile};
 use tidemill_state::runs::{HashRange, StateRuns};
 use tidemill_state::{KeyTable, Slots, StateTable};
 
-use crate::OperatorError;
+use crate::{OperatorError, SnapshotFiles};
 
 /// Where an operator instance may keep state that does not fit in memory, and when.
 #[derive(Clone, Debug)]
@@ -125,8 +125,8 @@ const BATCH_SCAN: usize = 16;
 const MEASURE_KEYS: usize = 4096;
 /// And after so many rows: what is kept of a key may grow without new keys, as sets of values do.
 const MEASURE_ROWS: usize = 1 << 16;
-/// Keys written at once for a checkpoint: a few milliseconds between two blocks.
-const SNAPSHOT_KEYS: usize = 8192;
+/// Keys written at once for a checkpoint: a millisecond or two between two blocks.
+const SNAPSHOT_KEYS: usize = 2048;
 /// State that is written at once has about so many bytes, so that texts fit a column and no second copy of much is made.
 const WRITE_BYTES_MAX: usize = 256 << 20;
 /// The least bytes that a key is taken to need.
@@ -271,10 +271,13 @@ impl Spill {
             return Err(OperatorError::new("internal error: state on disk, and no place for it"));
         };
         self.types = rows.save(&[])?.iter().map(|c| c.data_type().clone()).collect();
+        let run_bytes = place.share.map_or(RUN_BYTES_MAX, |share| (share / 8).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX));
+        // Keys in memory have a quarter of the share, buffers hold twice their bytes and what is beside.
         let options = ColdOptions {
             directory: place.directory.clone(),
             name: place.name.clone(),
-            run_bytes: place.share.map_or(RUN_BYTES_MAX, |share| (share / 8).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)),
+            run_bytes,
+            memory: place.share.map_or(usize::MAX, |share| (share / 4 * 3).saturating_sub(3 * run_bytes).max(share / 4)),
         };
         let mut files: Vec<StateFile> = runs.into_iter().flat_map(|runs| runs.files).collect();
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -334,9 +337,9 @@ impl Spill {
 
     /// How memory stands before a block of `incoming` rows.
     fn room<R: Resident>(&self, share: usize, incoming: usize, rows: &R) -> Room {
-        // Filters and indexes come out of the share as well, but must not crowd the keys out.
+        // Filters and indexes come out of the share as well, and leave a quarter of it for keys.
         let store = self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize);
-        let budget = share.saturating_sub(store).max(share / 2);
+        let budget = share.saturating_sub(store).max(share / 4);
         let memory = rows.memory();
         let (all, by_slot) = (memory.all + self.flags.capacity(), memory.by_slot + self.flags.capacity());
         let (keys, room) = (rows.table().len(), rows.table().room());
@@ -360,9 +363,10 @@ impl Spill {
         self.leave(&left, rows)?;
         if left.len() < count && self.writing.is_some() {
             // What is left has changed since the barrier, and may go only behind the checkpoint.
-            while self.writing.is_some() {
+            while self.writing.as_ref().is_some_and(|writing| writing.left > 0) {
                 self.write_some(rows)?;
             }
+            self.end_snapshot(true, rows)?;
             let rest = self.sweep(count - left.len());
             self.leave(&rest, rows)?;
         }
@@ -518,12 +522,33 @@ impl Spill {
         self.writing = Some(Writing { left, hand: 0 });
     }
 
-    /// Writes some of it; the files when all of it is written.
-    pub fn write_snapshot<R: Resident>(&mut self, rows: &mut R) -> Result<Option<Vec<StateRuns>>, OperatorError> {
-        if self.written.is_none() && self.writing.is_some() {
-            self.write_some(rows)?;
+    /// Writes some of it, and when all of it is written, gives the files as soon as they are safe.
+    pub fn write_snapshot<R: Resident>(&mut self, rows: &mut R) -> Result<SnapshotFiles, OperatorError> {
+        match &self.writing {
+            Some(Writing { left: 0, .. }) => self.end_snapshot(false, rows)?,
+            Some(_) => self.write_some(rows)?,
+            None => {}
         }
-        Ok(if self.writing.is_some() { None } else { Some(self.written.take().unwrap_or_default()) })
+        Ok(match &self.writing {
+            Some(Writing { left: 0, .. }) => SnapshotFiles::Waiting,
+            Some(_) => SnapshotFiles::Writing,
+            None => SnapshotFiles::Written(self.written.take().unwrap_or_default()),
+        })
+    }
+
+    /// Takes the files of a checkpoint that is written; unless it is to `wait`, only if they are safe on disk already.
+    fn end_snapshot<R: Resident>(&mut self, wait: bool, rows: &mut R) -> Result<(), OperatorError> {
+        if let (Some(store), Some(place)) = (&mut self.store, &self.place) {
+            let files = if wait { Some(store.files()?) } else { store.try_files()? };
+            let Some(files) = files else { return Ok(()) };
+            self.written = Some(vec![StateRuns { hashes: place.hashes, files }]);
+        }
+        self.writing = None;
+        let mut emptied = std::mem::take(&mut self.emptied);
+        emptied.sort_unstable();
+        emptied.dedup();
+        emptied.retain(|slot| rows.is_empty(*slot));
+        self.remove(&emptied, rows)
     }
 
     fn write_some<R: Resident>(&mut self, rows: &mut R) -> Result<(), OperatorError> {
@@ -540,20 +565,7 @@ impl Spill {
             writing.hand += 1;
         }
         writing.left -= slots.len();
-        let over = writing.left == 0;
-        self.write(&slots, rows)?;
-        if !over {
-            return Ok(());
-        }
-        self.writing = None;
-        if let (Some(store), Some(place)) = (&mut self.store, &self.place) {
-            self.written = Some(vec![StateRuns { hashes: place.hashes, files: store.files()? }]);
-        }
-        let mut emptied = std::mem::take(&mut self.emptied);
-        emptied.sort_unstable();
-        emptied.dedup();
-        emptied.retain(|slot| rows.is_empty(*slot));
-        self.remove(&emptied, rows)
+        self.write(&slots, rows)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a row costs on disk: microseconds per operation for N keys of 100 bytes.
 //!
 //! ```text
-//! cargo run --release -p tidemill-state --example cold -- [rows, default 10,000,000] [run MB, 32] [directory]
+//! cargo run --release -p tidemill-state --example cold -- [rows, default 10,000,000] [run MB, 32] [directory] [MB for filters]
 //! ```
 //!
 //! Blocks of 8,192 new keys are looked up in the filter, what may be there is read, and all are put; then keys are
@@ -98,7 +98,8 @@ fn main() -> Result<(), ColdError> {
     let run_bytes: usize = args.next().and_then(|a| a.parse().ok()).unwrap_or(32) << 20;
     let scratch = std::env::temp_dir().join(format!("tidemill-cold-{}", std::process::id()));
     let directory = args.next().map_or_else(|| scratch.clone(), PathBuf::from);
-    let options = ColdOptions { directory: directory.clone(), name: "bench".into(), run_bytes };
+    let memory = args.next().and_then(|a| a.parse::<usize>().ok()).map_or(usize::MAX, |mb| mb << 20);
+    let options = ColdOptions { directory: directory.clone(), name: "bench".into(), run_bytes, memory };
     let mut store = ColdStore::create(options.clone(), vec![DataType::Utf8, DataType::Int64, DataType::Int64], 1)?;
 
     let mut maybe = Vec::new();

@@ -18,7 +18,7 @@ use super::dedup::Common;
 use crate::chunks::{Chunks, Place};
 use crate::over::times::TimeColumn;
 use crate::spill::{Memory, Resident, Spill, can_leave};
-use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SpillPlace};
+use crate::{DiskStats, Operator, OperatorError, OperatorStats, Output, SnapshotFiles, SpillPlace};
 
 /// A chunk of which less than one row in so many is still the last of its key is copied.
 const PACK: usize = 3;
@@ -363,7 +363,7 @@ impl Operator for KeepLast {
         self.spill.place(place);
     }
 
-    fn snapshot_files(&mut self) -> Result<Option<Vec<StateRuns>>, OperatorError> {
+    fn snapshot_files(&mut self) -> Result<SnapshotFiles, OperatorError> {
         self.with_spill(|spill, this| spill.write_snapshot(this))
     }
 

@@ -100,7 +100,9 @@ impl Shards {
 
     fn files(&mut self, into: &mut [Option<Vec<StateRuns>>]) -> bool {
         for (operator, files) in self.operators.iter_mut().zip(into.iter_mut()).filter(|(_, files)| files.is_none()) {
-            *files = operator.snapshot_files().unwrap();
+            if let SnapshotFiles::Written(runs) = operator.snapshot_files().unwrap() {
+                *files = Some(runs);
+            }
         }
         into.iter().all(Option::is_some)
     }

@@ -32,7 +32,7 @@ use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
 use tidemill_connect::{SinkContext, Sockets, Waker};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
-use tidemill_operator::{Operator, Output};
+use tidemill_operator::{Operator, Output, SnapshotFiles};
 use tidemill_state::StateTable;
 use tidemill_state::checkpoint::OperatorState;
 
@@ -858,14 +858,15 @@ impl Worker {
                     Ok(tables) => tables,
                     Err(e) => return Err(self.failed(index, e)),
                 };
-                let runs = match if over { Ok(Some(Vec::new())) } else { operator.snapshot_files() } {
-                    Ok(runs) => runs,
+                let runs = match if over { Ok(SnapshotFiles::Written(Vec::new())) } else { operator.snapshot_files() } {
+                    Ok(SnapshotFiles::Written(runs)) => runs,
+                    Ok(SnapshotFiles::Writing | SnapshotFiles::Waiting) => {
+                        self.writing.push(index);
+                        Vec::new()
+                    }
                     Err(e) => return Err(self.failed(index, e)),
                 };
-                if runs.is_none() {
-                    self.writing.push(index);
-                }
-                self.saved_state(index, tables, runs.unwrap_or_default());
+                self.saved_state(index, tables, runs);
             }
             Body::Union => {}
             Body::Sink(sink) => {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
 use arrow::error::ArrowError;
-use tidemill_operator::SpillPlace;
 use tidemill_operator::lookup::WAITING;
+use tidemill_operator::{SnapshotFiles, SpillPlace};
 use tidemill_state::checkpoint::OperatorState;
 use tidemill_state::runs::{HashRange, StateRuns};
 use tidemill_state::{StateTable, hash};
@@ -79,21 +79,29 @@ impl Worker {
         Ok(())
     }
 
-    /// Goes on with files that a checkpoint waits for; whether there was anything to do.
+    /// Goes on with files that a checkpoint waits for; whether there was anything to do but to wait for a disk.
     pub(super) fn write_state(&mut self) -> Result<bool, JobError> {
         if self.writing.is_empty() {
             return Ok(false);
         }
+        let mut worked = false;
         for index in std::mem::take(&mut self.writing) {
             let Some(Instance { body: Body::Operator(operator), .. }) = &mut self.nodes[index] else { continue };
             match operator.snapshot_files() {
-                Ok(None) => self.writing.push(index),
-                Ok(Some(runs)) => self.saved_state(index, Vec::new(), runs),
+                Ok(SnapshotFiles::Waiting) => self.writing.push(index),
+                Ok(SnapshotFiles::Writing) => {
+                    worked = true;
+                    self.writing.push(index);
+                }
+                Ok(SnapshotFiles::Written(runs)) => {
+                    worked = true;
+                    self.saved_state(index, Vec::new(), runs);
+                }
                 Err(e) => return Err(self.failed(index, e)),
             }
         }
         self.send_if_complete();
-        Ok(true)
+        Ok(worked)
     }
 
     /// Adds an operator's state to the worker's part of the checkpoint.

@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use super::buffer::Buffer;
 use super::error::ColdError;
 use super::filter::StoreFilter;
+use super::list::{self, StateFile};
 use super::merge::{Cursor, RunCursor, merge};
 use super::place::Place;
 use super::run::{Advice, Run, advise};
@@ -36,6 +37,10 @@ const RUNS_MAX: usize = 256;
 const RUNS_PILED: usize = 64;
 /// Size of the runs of the lowest tier; those of each further one are `FAN_IN` times as large.
 const TIER_BYTES: u64 = 64 << 10;
+/// By how much the thread that merges stands back behind those that work on rows.
+const NICE: i32 = 10;
+/// A filter that has no memory to grow is looked at again when this part of the store's rows has come.
+const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
 const GARBAGE_ROWS_MIN: u64 = 100_000;
 /// Rows between two looks at whether the store is ending.
@@ -61,11 +66,16 @@ pub(crate) struct State {
     pub runs: Runs,
     /// The buffer that is being written.
     pub frozen: Option<Arc<Buffer>>,
+    /// One that was written and can be used again.
+    pub spare: Option<Buffer>,
     /// That of the newest run.
     pub sequence: u64,
     /// All that is in the store; none before the first one is complete.
     pub filter: Option<Arc<StoreFilter>>,
     pub growth: Growth,
+    /// Before so many rows have come it is not tried again to make the filter larger.
+    pub grows_from: u64,
+    pub files: Files,
     /// Files that the last checkpoint named; they stay.
     pub listed: Vec<PathBuf>,
     recent: Recent,
@@ -77,16 +87,16 @@ pub(crate) struct State {
     dead: bool,
 }
 
-/// How a larger filter comes about.
+/// How a filter, or larger parts of it, come about.
 pub(crate) enum Growth {
     None,
-    /// One for so many keys is wanted.
+    /// The parts that are full are to be larger; without a filter, one is wanted. So many rows are in the buffer.
     Wanted(usize),
-    /// It is there. The store has to enter what comes from now on, and what it has in memory.
+    /// They are there. The store has to enter what comes from now on, and what it has in memory.
     Offered(Arc<StoreFilter>),
     /// The store does. What was there before is to be entered.
     Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
-    /// It is being entered.
+    /// That is being entered.
     Scanning,
 }
 
@@ -117,9 +127,19 @@ impl Recent {
     }
 }
 
+/// The files of a checkpoint.
+pub(crate) enum Files {
+    None,
+    /// What is in runs now is to be made safe, and listed.
+    Wanted,
+    /// It is.
+    Written(Vec<StateFile>),
+}
+
 enum Task {
-    Filter(usize),
+    Filter { grown: Option<Arc<StoreFilter>>, runs: Runs, buffered: usize },
     Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
+    Lighten(Arc<Run>),
     Merge { runs: Vec<Arc<Run>>, bottom: bool },
 }
 
@@ -127,14 +147,18 @@ impl Shared {
     /// Of a store that begins with these runs. `listed`: files that must stay.
     pub fn new(place: Place, runs: Vec<Arc<Run>>, listed: Vec<PathBuf>) -> Self {
         let sequence = runs.last().map_or(0, |run| run.counts.sequence);
-        let filter = runs.is_empty().then(|| Arc::new(StoreFilter::new(FILTER_KEYS_MIN)));
+        let (first, last) = place.bounds;
+        let filter = runs.is_empty().then(|| Arc::new(StoreFilter::new(FILTER_KEYS_MIN, first, last)));
         let durable = AtomicBool::new(!runs.is_empty());
         let state = State {
             runs: Arc::new(runs),
             frozen: None,
+            spare: None,
             sequence,
             filter,
             growth: Growth::None,
+            grows_from: 0,
+            files: Files::None,
             listed,
             recent: Recent::default(),
             error: None,
@@ -228,7 +252,8 @@ impl Shared {
             first: hashes.iter().copied().min().unwrap_or(0),
             last: hashes.iter().copied().max().unwrap_or(0),
             sequence,
-            sync: self.durable.load(Ordering::Relaxed),
+            // The store may be waiting for room, and a checkpoint makes it safe.
+            sync: false,
         };
         self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom)
     }
@@ -245,28 +270,97 @@ impl Shared {
         self.write(cursors, plan, bottom)
     }
 
-    /// Enters the hashes of runs and a buffer into a filter; `false` if the store ended before.
+    /// A filter of all that these runs and as many rows again as are `buffered` have, or larger parts for one that is full.
+    fn new_filter(&self, old: Option<&StoreFilter>, runs: &Runs, buffered: usize) -> Option<StoreFilter> {
+        let limit = self.place.filter_memory();
+        if let Some(old) = old {
+            let (first, last) = self.place.bounds;
+            let in_part = |run: &Arc<Run>, part: usize| {
+                let end = run.page_of(|hash| old.part_of(hash) <= part && hash <= last) + 1;
+                let pages = end - run.page_of(|hash| old.part_of(hash) < part || hash < first).min(end);
+                pages as f64 * run.counts.rows as f64 / run.pages() as f64
+            };
+            return old.growth(|part| buffered + runs.iter().map(|run| in_part(run, part)).sum::<f64>() as usize, limit);
+        }
+        let rows = buffered + runs.iter().map(|run| run.counts.rows as f64 * run.part()).sum::<f64>() as usize;
+        let mut keys = (rows + rows / 4).max(FILTER_KEYS_MIN);
+        keys = keys.min((limit / StoreFilter::bytes(1 << 10)).saturating_mul(1 << 10)).max(FILTER_KEYS_MIN);
+        let (first, last) = self.place.bounds;
+        Some(StoreFilter::new(keys, first, last))
+    }
+
+    /// Enters the hashes of runs and a buffer into the parts of a filter; `false` if the store ended before.
     fn scan(&self, filter: &StoreFilter, runs: &Runs, frozen: Option<&Buffer>) -> Result<bool, ColdError> {
         if let Some(buffer) = frozen {
             filter.insert(buffer.hashes());
+            filter.deleted(buffer.deletions());
         }
+        let (first, last) = self.place.bounds;
         let mut hashes = Vec::with_capacity(STOP_ROWS as usize);
-        for run in runs.iter() {
-            let Some(mut cursor) = RunCursor::new(run.clone())? else { continue };
+        let mut deleted = Vec::new();
+        let which = filter.which();
+        for (run, parts) in runs.iter().flat_map(|run| which.iter().map(move |parts| (run, parts))) {
+            let page = run.page_of(|hash| filter.part_of(hash) < *parts.start() || hash < first);
+            let Some(mut cursor) = RunCursor::new(run.clone(), page, last)? else { continue };
             let mut more = true;
             while more {
                 hashes.clear();
+                deleted.clear();
                 while more && hashes.len() < STOP_ROWS as usize {
-                    hashes.push(cursor.hash());
+                    let hash = cursor.hash();
+                    let part = filter.part_of(hash);
+                    if part > *parts.end() {
+                        more = false;
+                        break;
+                    }
+                    if part >= *parts.start() {
+                        hashes.push(hash);
+                        deleted.extend(cursor.is_deletion().then_some(hash));
+                    }
                     more = cursor.advance()?;
                 }
                 filter.insert(&hashes);
+                filter.deleted(deleted.iter().copied());
                 if self.stopped() {
                     return Ok(false);
                 }
             }
         }
         Ok(true)
+    }
+
+    /// Makes all runs safe on disk, and a list of them. They stay until the next time.
+    fn list(&self) -> Result<Vec<StateFile>, ColdError> {
+        let (runs, before) = {
+            let mut state = self.lock();
+            // From now on no merge removes them.
+            let before = state.listed.clone();
+            let all = state.runs.iter().map(|run| run.path.clone()).collect::<Vec<_>>();
+            state.listed.extend(all);
+            (state.runs.clone(), before)
+        };
+        runs.iter().try_for_each(|run| run.sync())?;
+        let list = if runs.is_empty() { None } else { Some(list::write(&self.place, &runs)?) };
+        let files: Vec<StateFile> = runs.iter().map(|run| list::state_file(run)).chain(list).collect();
+        let mut state = self.lock();
+        state.listed = files.iter().map(|file| file.path.clone()).collect();
+        let needed = |path: &PathBuf| state.listed.contains(path) || state.runs.iter().any(|run| run.path == *path);
+        let gone: Vec<PathBuf> = before.into_iter().filter(|path| !needed(path)).collect();
+        drop(state);
+        for path in gone {
+            // What cannot be removed costs space, nothing else.
+            let _ = fs::remove_file(path);
+        }
+        Ok(files)
+    }
+
+    /// A run with a smaller filter takes the place of the same with a larger one.
+    fn exchange(&self, old: &Arc<Run>, new: Run) {
+        let mut state = self.lock();
+        let mut runs = state.runs.to_vec();
+        let at = runs.iter().position(|run| Arc::ptr_eq(run, old)).expect("only this thread removes runs");
+        runs[at] = Arc::new(new);
+        state.runs = Arc::new(runs);
     }
 
     /// What a merge made takes the place of what it was made of.
@@ -289,7 +383,15 @@ impl Shared {
 impl State {
     /// Whether the threads have nothing to do.
     pub fn idle(&self, place: &Place) -> bool {
-        self.frozen.is_none() && !self.merging && matches!(self.growth, Growth::None) && self.mergeable(place).is_none()
+        let working = self.frozen.is_some() || self.merging || !matches!(self.growth, Growth::None);
+        !working && self.heavy(place).is_none() && self.mergeable().is_none()
+    }
+
+    /// The run whose filter takes most memory, if filters and indexes take more than they may.
+    fn heavy(&self, place: &Place) -> Option<&Arc<Run>> {
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.memory()).min(place.filter_memory());
+        let heavy = heaviest(&self.runs, place.memory - filter)?;
+        Some(&self.runs[heavy])
     }
 
     /// Whether there is room for a buffer to be written.
@@ -299,15 +401,15 @@ impl State {
 
     /// Runs that ought to be one: those of a tier and all newer ones, if there are many of that tier; all runs,
     /// if most of their rows are hidden or deletions.
-    fn mergeable(&self, place: &Place) -> Option<Range<usize>> {
+    fn mergeable(&self) -> Option<Range<usize>> {
         let runs = self.runs.as_slice();
         let oldest = runs.first()?;
         let mut fan_in = FAN_IN;
         if let Some(filter) = &self.filter {
             let rows: u64 = runs.iter().map(|run| run.counts.rows).sum();
             // Deletions of keys that came again are counted, too, hence the second bound.
-            let live = filter.distinct().saturating_sub(place.counters.deletions.load(Ordering::Relaxed));
-            let garbage = rows > GARBAGE_ROWS_MIN && rows > 3 * live.max(oldest.counts.rows / 2);
+            let live = filter.live();
+            let garbage = rows > GARBAGE_ROWS_MIN && rows > 3 * live.max(oldest.counts.rows / 2) && !filter.is_crowded();
             if garbage && matches!((&self.growth, runs.len()), (Growth::None, 2..=MERGE_MAX)) {
                 return Some(0..runs.len());
             }
@@ -321,9 +423,10 @@ impl State {
 
     fn task(&mut self, place: &Place) -> Option<Task> {
         match std::mem::replace(&mut self.growth, Growth::None) {
-            Growth::Wanted(keys) => {
-                self.growth = Growth::Wanted(keys);
-                return Some(Task::Filter(keys));
+            Growth::Wanted(buffered) => {
+                self.growth = Growth::Wanted(buffered);
+                let buffered = buffered + self.frozen.as_ref().map_or(0, |buffer| buffer.len());
+                return Some(Task::Filter { grown: self.filter.clone(), runs: self.runs.clone(), buffered });
             }
             Growth::Scan(filter, runs, frozen) => {
                 self.growth = Growth::Scanning;
@@ -331,13 +434,24 @@ impl State {
             }
             other => self.growth = other,
         }
+        if let Some(run) = self.heavy(place) {
+            return Some(Task::Lighten(run.clone()));
+        }
         if self.merge_failed {
             return None;
         }
-        let range = self.mergeable(place)?;
+        let range = self.mergeable()?;
         self.merging = true;
         Some(Task::Merge { bottom: range.start == 0, runs: self.runs[range].to_vec() })
     }
+}
+
+/// The run whose filter takes most memory, if they all take more than `limit` bytes.
+pub(crate) fn heaviest(runs: &[Arc<Run>], limit: usize) -> Option<usize> {
+    if runs.iter().map(|run| run.memory()).sum::<usize>() <= limit {
+        return None;
+    }
+    (0..runs.len()).filter(|at| runs[*at].filter_memory() > 0).max_by_key(|at| runs[*at].filter_memory())
 }
 
 /// Removes a run that nobody needs. One that cannot be removed costs space, nothing else.
@@ -370,7 +484,7 @@ fn tiered(sizes: &[u64], fan_in: usize) -> Option<Range<usize>> {
     Some(start..start + MERGE_MAX)
 }
 
-/// The thread that writes buffers.
+/// The thread that writes buffers, and makes the files of a checkpoint safe.
 fn write_buffers(shared: &Shared) {
     loop {
         let (buffer, sequence, bottom) = {
@@ -382,10 +496,22 @@ fn write_buffers(shared: &Shared) {
                 if let Some(buffer) = state.frozen.as_ref().filter(|_| !state.write_failed) {
                     break (buffer.clone(), state.sequence + 1, state.runs.is_empty());
                 }
+                if matches!(state.files, Files::Wanted) && state.frozen.is_none() {
+                    drop(state);
+                    let written = shared.list();
+                    state = shared.lock();
+                    match written {
+                        Ok(files) => state.files = Files::Written(files),
+                        Err(error) => (state.files, state.error) = (Files::None, Some(error)),
+                    }
+                    shared.changed();
+                    continue;
+                }
                 state = shared.wait(state);
             }
         };
         let written = shared.write_buffer(&buffer, sequence, bottom);
+        let rows = buffer.len() as u64;
         let reads = shared.place.counters.reads.load(Ordering::Relaxed);
         if shared.stopped() {
             written.iter().flatten().for_each(discard);
@@ -395,11 +521,18 @@ fn write_buffers(shared: &Shared) {
         match written {
             Ok(run) => {
                 let mut runs = state.runs.to_vec();
+                let durable = shared.durable.load(Ordering::Relaxed);
+                run.iter().filter(|_| durable).for_each(Run::begin_sync);
                 runs.extend(run.map(Arc::new));
                 state.runs = Arc::new(runs);
-                state.recent.written(buffer.len() as u64, reads);
+                state.recent.written(rows, reads);
                 state.sequence = sequence;
                 state.frozen = None;
+                // Unless somebody still reads it.
+                state.spare = Arc::into_inner(buffer).map(|mut buffer| {
+                    buffer.clear();
+                    buffer
+                });
                 state.merge_failed = false;
             }
             Err(error) => {
@@ -412,8 +545,15 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
+/// Lets other threads go first: what merges and filters are for is that rows need less time.
+fn step_back() {
+    // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
 /// The thread that merges runs and makes filters.
 fn tidy(shared: &Shared) {
+    step_back();
     loop {
         let task = {
             let mut state = shared.lock();
@@ -429,16 +569,20 @@ fn tidy(shared: &Shared) {
         };
         let mut failed = None;
         match task {
-            Task::Filter(keys) => {
-                let filter = Arc::new(StoreFilter::new(keys));
-                shared.lock().growth = Growth::Offered(filter);
+            Task::Filter { grown, runs, buffered } => {
+                let filter = shared.new_filter(grown.as_deref(), &runs, buffered).map(Arc::new);
+                let mut state = shared.lock();
+                if filter.is_none() {
+                    let rows = runs.iter().map(|run| run.counts.rows).sum::<u64>().max(FILTER_KEYS_MIN as u64);
+                    state.grows_from = shared.place.counters.rows.load(Ordering::Relaxed) + rows / GROWTH_TRIED;
+                }
+                state.growth = filter.map_or(Growth::None, Growth::Offered);
             }
             Task::Scan(filter, runs, frozen) => match shared.scan(&filter, &runs, frozen.as_deref()) {
                 Ok(true) => {
-                    let deletions = runs.iter().map(|run| run.counts.deletions).sum();
-                    shared.place.counters.deletions.store(deletions, Ordering::Relaxed);
                     let mut state = shared.lock();
-                    state.filter = Some(filter);
+                    let whole = state.filter.as_ref().map(|old| Arc::new(old.with(&filter)));
+                    state.filter = Some(whole.unwrap_or(filter));
                     state.growth = Growth::None;
                 }
                 Ok(false) => return,
@@ -447,6 +591,11 @@ fn tidy(shared: &Shared) {
                     failed = Some(error);
                 }
             },
+            Task::Lighten(run) => {
+                if let Some(light) = run.lighter() {
+                    shared.exchange(&run, light);
+                }
+            }
             Task::Merge { runs, bottom } => match shared.merge_runs(&runs, bottom) {
                 Ok(run) if shared.stopped() => {
                     run.iter().for_each(discard);

@@ -24,6 +24,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Forgets all rows; keeps the memory, since new memory has to be cleared by the system first.
+    pub fn clear(&mut self) {
+        self.hashes.clear();
+        self.arena.clear();
+        self.ends.clear();
+        self.deleted.clear();
+        self.index.clear();
+    }
+
     /// An empty one with room for as much as is here, at most some `bytes`, so that it need not grow from nothing.
     pub fn like(&self, bytes: usize) -> Self {
         let room = |len: usize| len + len / 8;
@@ -81,6 +90,11 @@ impl Buffer {
     /// The hashes of all rows.
     pub fn hashes(&self) -> &[u64] {
         &self.hashes
+    }
+
+    /// The hashes of rows that are deletions.
+    pub fn deletions(&self) -> impl Iterator<Item = u64> {
+        self.hashes.iter().zip(&self.deleted).filter(|(_, deleted)| **deleted).map(|(hash, _)| *hash)
     }
 
     /// A row, and whether it is a deletion.

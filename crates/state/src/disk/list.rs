@@ -151,10 +151,10 @@ pub(crate) fn adopt(place: &Place, file: &StateFile, run: &mut Run) -> Result<()
     if fs::hard_link(&file.path, &path).is_err() {
         // Another file system, or one without links.
         let copied = fs::copy(&file.path, &path).and_then(|_| File::open(&path));
-        run.file = copied.map_err(|error| {
+        run.file = Arc::new(copied.map_err(|error| {
             let _ = fs::remove_file(&path);
             ColdError::io(&format!("copying the state file '{}' to", file.path.display()), &path, &error)
-        })?;
+        })?);
         run.synced = AtomicBool::new(false);
         advise(&run.file, 0, 0, Advice::Random);
     }

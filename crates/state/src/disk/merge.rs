@@ -21,6 +21,8 @@ pub(crate) enum Cursor<'a> {
 /// Goes through the rows of a run that count.
 pub(crate) struct RunCursor {
     run: Arc<Run>,
+    /// No page is read that begins behind this hash.
+    last: u64,
     /// Some pages, read and checked.
     bytes: Vec<u8>,
     /// Which.
@@ -34,20 +36,20 @@ pub(crate) struct RunCursor {
 }
 
 impl RunCursor {
-    /// At the first row; `None` if no row counts.
+    /// At the first row that counts of a page, or of one behind that does not begin after the hash `last`; `None` if there is none.
     ///
     /// # Errors
     /// What cannot be read.
-    pub fn new(run: Arc<Run>) -> Result<Option<Self>, ColdError> {
-        let mut cursor = RunCursor { run, bytes: Vec::new(), pages: 0..0, page: 0, place: 0..0, rows: 0, row: 0, hash: 0 };
-        Ok(cursor.load(0)?.then_some(cursor))
+    pub fn new(run: Arc<Run>, page: usize, last: u64) -> Result<Option<Self>, ColdError> {
+        let mut cursor = RunCursor { run, last, bytes: Vec::new(), pages: 0..0, page: 0, place: 0..0, rows: 0, row: 0, hash: 0 };
+        Ok(cursor.load(page)?.then_some(cursor))
     }
 
     /// Goes to the first row of a page that counts, or of one behind.
     fn load(&mut self, page: usize) -> Result<bool, ColdError> {
         self.page = page;
         loop {
-            if self.page >= self.run.pages() {
+            if self.page >= self.run.pages() || self.run.first(self.page) > self.last {
                 return Ok(false);
             }
             if !self.pages.contains(&self.page) {
@@ -104,6 +106,11 @@ impl RunCursor {
         self.hash
     }
 
+    /// Whether the row is a deletion.
+    pub fn is_deletion(&self) -> bool {
+        self.view().row(self.row).1
+    }
+
     /// Goes to the next row.
     ///
     /// # Errors
@@ -121,7 +128,7 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// What cannot be read.
     pub fn run(run: &Arc<Run>) -> Result<Option<Self>, ColdError> {
-        Ok(RunCursor::new(run.clone())?.map(Cursor::Run))
+        Ok(RunCursor::new(run.clone(), 0, u64::MAX)?.map(Cursor::Run))
     }
 
     /// At the first row of a buffer; `None` if there is none.

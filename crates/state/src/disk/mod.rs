@@ -22,8 +22,9 @@
 //! end; there is no log, since what was not in a checkpoint is computed again.
 //!
 //! Nothing asks a disk for what is not there: a hash that was never put is refused by one look into one word of memory
-//! (`filter.rs`); before that filter is full, a thread makes one of twice the size out of the runs. After a
-//! restart the runs' own filters serve until it is complete.
+//! (`filter.rs`); before a part of that filter is full, a thread makes one half as large again out of the runs. After a
+//! restart the runs' own filters serve until it is complete. All filters have a share of memory: where it is used up, those
+//! of large runs are halved and at last left on disk, and that of the store errs more often.
 //!
 //! # Costs
 //!
@@ -31,8 +32,8 @@
 //! to sort and copy it, 60 ns to write it; each merge another 150 ns, and a row is merged once for each eightfold
 //! of the number of runs; while hardly anything is read, since keys are new, for each thirty-twofold: of 800 runs
 //! then once instead of two to three times. A hash that is not there: 10 ns. A row that is read: a page from the
-//! kernel's cache, 1 to 2 µs, for each run that has a version of it. Memory: three bytes a key for both filters (up to
-//! six before the larger one fills), two bytes a page and row for the index, two buffers of `run_bytes`.
+//! kernel's cache, 1 to 2 µs, for each run that has a version of it. Memory: 1.5 bytes a key for the filter of its run,
+//! 1.4 to 2.2 for the store's, 16 bytes a page for the index, two buffers of `run_bytes`.
 //!
 //! Pages are not compressed: that would cost more than all the rest, for rows that are mostly numbers.
 //!
@@ -71,11 +72,11 @@ use arrow::datatypes::DataType;
 pub use error::ColdError;
 pub use list::StateFile;
 
-use background::{FILTER_KEYS_MIN, Growth, Shared};
+use background::{Files, Growth, Shared, heaviest};
 use buffer::Buffer;
 use filter::StoreFilter;
 use merge::{Cursor, merge};
-use place::{Mine, Place};
+use place::{Place, SharedMine};
 use ranges::Ranges;
 use row::Prepared;
 use run::{Keep, Run};
@@ -97,6 +98,9 @@ pub struct ColdOptions {
     pub name: String,
     /// Bytes of rows gathered in memory before they are written as a run. Up to twice as many are held.
     pub run_bytes: usize,
+    /// Bytes of memory for filters and indexes, about; a few MB at least. With less, filters err more often, and those of runs
+    /// stay on disk at last; an index takes 16 bytes a page of 8 KB, however little is given.
+    pub memory: usize,
 }
 
 /// Rows that left memory. See the module.
@@ -159,11 +163,15 @@ impl ColdStore {
         runs: Vec<StateFile>,
         mine: impl Fn(u64) -> bool + Send + Sync + 'static,
     ) -> Result<Self, ColdError> {
-        let ColdOptions { directory, name, run_bytes } = options;
+        let ColdOptions { directory, name, run_bytes, memory } = options;
         fs::create_dir_all(&directory).map_err(|e| ColdError::io("making the directory for state", &directory, &e))?;
-        let place = Place::new(directory, name, &types, keys)?;
+        let mut place = Place::new(directory, name, &types, keys)?;
+        let ours = Ranges::of(&mine);
+        let pairs = ours.iter().flat_map(Ranges::pairs);
+        place.bounds = pairs.copied().reduce(|(first, _), (_, last)| (first, last)).unwrap_or((0, u64::MAX));
+        place.memory = memory;
         writable(&place)?;
-        let opened = if runs.is_empty() { Vec::new() } else { open_runs(&place, &runs, Arc::new(mine))? };
+        let opened = if runs.is_empty() { Vec::new() } else { open_runs(&place, &runs, ours.as_ref(), &(Arc::new(mine) as SharedMine))? };
         let given = runs.iter().map(|file| file.path.as_path());
         let keep: Vec<&Path> = opened.iter().map(|run| run.path.as_path()).chain(given).collect();
         list::clean(&place, &keep)?;
@@ -177,8 +185,8 @@ impl ColdStore {
         Ok(ColdStore { shared, threads, run_bytes, active, filter, growing: None, scratch })
     }
 
-    /// Tells the store that checkpoints will be made: from now on, every run is safe on disk before it counts, so that
-    /// not even the first [`ColdStore::files`] has to wait for much. A store that was opened on files knows.
+    /// Tells the store that checkpoints will be made: from now on merged runs are made safe on disk at once, and others are begun
+    /// to be, so that not even the first [`ColdStore::files`] has to wait for much. A store that was opened on files knows.
     pub fn durable(&mut self) {
         self.shared.durable.store(true, RELAXED);
     }
@@ -202,16 +210,19 @@ impl ColdStore {
     pub fn delete(&mut self, hashes: &[u64], keys: &[ArrayRef]) -> Result<(), ColdError> {
         let shared = self.shared.clone();
         let rows = shared.place.codec.prepare(keys, hashes.len(), true)?;
-        shared.place.counters.deletions.fetch_add(hashes.len() as u64, RELAXED);
         self.take(hashes, &rows, true)
     }
 
     fn take(&mut self, hashes: &[u64], rows: &Prepared, deleted: bool) -> Result<(), ColdError> {
         self.begin()?;
+        self.shared.place.counters.rows.fetch_add(rows.rows() as u64, RELAXED);
         for start in (0..rows.rows()).step_by(PIECE_ROWS) {
             let some = start..rows.rows().min(start + PIECE_ROWS);
             for filter in self.filter.iter().chain(&self.growing) {
                 filter.insert(&hashes[some.clone()]);
+                if deleted {
+                    filter.deleted(hashes[some.clone()].iter().copied());
+                }
             }
             self.active.append(&self.shared.place, hashes, rows, some, deleted);
             if self.active.bytes() >= self.run_bytes {
@@ -221,7 +232,7 @@ impl ColdStore {
         Ok(())
     }
 
-    /// Hears of what the threads did meanwhile, and does the store's part in making a larger filter.
+    /// Hears of what the threads did meanwhile, and does the store's part in making filters.
     fn begin(&mut self) -> Result<(), ColdError> {
         let mut state = self.shared.lock();
         self.shared.surface(&mut state)?;
@@ -229,16 +240,16 @@ impl ColdStore {
         match &state.growth {
             Growth::None => {
                 self.growing = None;
-                let keys = match &self.filter {
-                    Some(filter) if filter.is_full() => filter.next_capacity(),
-                    Some(_) => return Ok(()),
-                    None => state.runs.iter().map(|run| run.counts.rows as usize * 2).sum(),
-                };
-                state.growth = Growth::Wanted(keys.max(FILTER_KEYS_MIN));
+                let rows = self.shared.place.counters.rows.load(RELAXED);
+                if self.filter.as_ref().is_some_and(|filter| !filter.is_full() || rows < state.grows_from) {
+                    return Ok(());
+                }
+                state.growth = Growth::Wanted(self.active.len());
             }
             Growth::Offered(filter) => {
                 let filter = filter.clone();
                 filter.insert(self.active.hashes());
+                filter.deleted(self.active.deletions());
                 self.growing = Some(filter.clone());
                 state.growth = Growth::Scan(filter, state.runs.clone(), state.frozen.clone());
             }
@@ -251,7 +262,6 @@ impl ColdStore {
 
     /// Gives the buffer to the thread that writes, as soon as it has written the one before.
     fn freeze(&mut self) -> Result<(), ColdError> {
-        let next = self.active.like(self.run_bytes);
         let mut state = self.shared.lock();
         loop {
             self.shared.surface(&mut state)?;
@@ -260,13 +270,16 @@ impl ColdStore {
             }
             state = self.shared.wait(state);
         }
+        let spare = state.spare.take();
+        let next = spare.unwrap_or_else(|| self.active.like(self.run_bytes));
         state.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
         drop(state);
         self.shared.changed();
         Ok(())
     }
 
-    /// Which of these hashes may be here, by filters in memory only: appends indices into `hashes`.
+    /// Which of these hashes may be here, by filters only: appends indices into `hashes`. Where memory for them is short, that
+    /// reads some words from disk.
     pub fn maybe(&self, hashes: &[u64], into: &mut Vec<u32>) {
         let (runs, frozen, filter) = {
             let state = self.shared.lock();
@@ -337,39 +350,44 @@ impl ColdStore {
     /// # Errors
     /// As [`ColdStore::put`]; a list that cannot be written.
     pub fn files(&mut self) -> Result<Vec<StateFile>, ColdError> {
+        loop {
+            if let Some(files) = self.poll_files(true)? {
+                return Ok(files);
+            }
+        }
+    }
+
+    /// As [`ColdStore::files`], but does not wait for the disk: to be called again, with nothing put or deleted meanwhile, until
+    /// it gives the files.
+    ///
+    /// # Errors
+    /// As [`ColdStore::files`].
+    pub fn try_files(&mut self) -> Result<Option<Vec<StateFile>>, ColdError> {
+        self.poll_files(false)
+    }
+
+    fn poll_files(&mut self, wait: bool) -> Result<Option<Vec<StateFile>>, ColdError> {
         self.durable();
         self.begin()?;
         if !self.active.is_empty() {
+            if !wait && !self.shared.lock().has_room() {
+                return Ok(None);
+            }
             self.freeze()?;
         }
-        let (runs, before) = {
-            let mut state = self.shared.lock();
-            loop {
-                self.shared.surface(&mut state)?;
-                if state.frozen.is_none() {
-                    break;
-                }
-                state = self.shared.wait(state);
-            }
-            // From now on no merge removes them.
-            let before = state.listed.clone();
-            let all = state.runs.iter().map(|run| run.path.clone()).collect::<Vec<_>>();
-            state.listed.extend(all);
-            (state.runs.clone(), before)
-        };
-        runs.iter().try_for_each(|run| run.sync())?;
-        let list = if runs.is_empty() { None } else { Some(list::write(&self.shared.place, &runs)?) };
-        let files: Vec<StateFile> = runs.iter().map(|run| list::state_file(run)).chain(list).collect();
         let mut state = self.shared.lock();
-        state.listed = files.iter().map(|file| file.path.clone()).collect();
-        let needed = |path: &PathBuf| state.listed.contains(path) || state.runs.iter().any(|run| run.path == *path);
-        let gone: Vec<PathBuf> = before.into_iter().filter(|path| !needed(path)).collect();
-        drop(state);
-        for path in gone {
-            // What cannot be removed costs space, nothing else.
-            let _ = fs::remove_file(path);
+        loop {
+            self.shared.surface(&mut state)?;
+            match std::mem::replace(&mut state.files, Files::None) {
+                Files::Written(files) => return Ok(Some(files)),
+                _ => state.files = Files::Wanted,
+            }
+            self.shared.changed();
+            if !wait {
+                return Ok(None);
+            }
+            state = self.shared.wait(state);
         }
-        Ok(files)
     }
 
     /// Waits until the threads have nothing to do: for measurements and tests.
@@ -398,10 +416,10 @@ impl ColdStore {
         let live = |run: &Arc<Run>| {
             let rows = run.counts.rows.saturating_sub(run.counts.deletions * 2);
             // Of a run that other stores have, too, only a part is ours.
-            run.keep.as_ref().map_or(rows, |keep| (rows as f64 * keep.ranges.part_of(run.counts.first, run.counts.last)).round() as u64)
+            (rows as f64 * run.part()).round() as u64
         };
         let filters = self.filter.iter().chain(&self.growing).map(|f| f.memory()).sum::<usize>();
-        let buffers = self.active.memory() + frozen.map_or(0, Buffer::memory);
+        let buffers = self.active.memory() + frozen.or(state.spare.as_ref()).map_or(0, Buffer::memory);
         let indices = state.runs.iter().map(|run| run.memory()).sum::<usize>();
         ColdStats {
             rows: state.runs.iter().map(live).sum::<u64>() + (self.active.len() + frozen.map_or(0, Buffer::len)) as u64,
@@ -459,12 +477,11 @@ fn writable(place: &Place) -> Result<(), ColdError> {
 }
 
 /// The runs among the files of a checkpoint that have rows of ours, the oldest first.
-fn open_runs(place: &Place, files: &[StateFile], mine: Arc<Mine>) -> Result<Vec<Arc<Run>>, ColdError> {
-    let ours = Ranges::of(&*mine);
+fn open_runs(place: &Place, files: &[StateFile], ours: Option<&Ranges>, mine: &SharedMine) -> Result<Vec<Arc<Run>>, ColdError> {
     let mut runs = Vec::new();
     for (file, valid) in list::valid(files)? {
         // What is no set of ranges is asked hash by hash.
-        let ranges = ours.as_ref().map_or_else(|| valid.clone(), |ours| valid.and(ours));
+        let ranges = ours.map_or_else(|| valid.clone(), |ours| valid.and(ours));
         if ranges.is_empty() {
             continue;
         }
@@ -478,6 +495,11 @@ fn open_runs(place: &Place, files: &[StateFile], mine: Arc<Mine>) -> Result<Vec<
         }
         list::adopt(place, file, &mut run)?;
         runs.push(Arc::new(run));
+        // Their filters must not all be in memory first.
+        while let Some(at) = heaviest(&runs, place.memory - place.filter_memory()) {
+            let Some(light) = runs[at].lighter() else { break };
+            runs[at] = Arc::new(light);
+        }
     }
     runs.sort_by_key(|run| run.counts.sequence);
     Ok(runs)

@@ -33,6 +33,10 @@ pub(crate) struct Place {
     pub keys: usize,
     /// Tells the types of the rows.
     pub fingerprint: u64,
+    /// No hash is less or greater.
+    pub bounds: (u64, u64),
+    /// Bytes of memory for filters and indexes.
+    pub memory: usize,
     pub counters: Counters,
 }
 
@@ -45,7 +49,8 @@ pub(crate) struct Counters {
     pub filter_negatives: AtomicU64,
     pub filter_false: AtomicU64,
     pub compactions: AtomicU64,
-    pub deletions: AtomicU64,
+    /// Rows that were put or deleted.
+    pub rows: AtomicU64,
 }
 
 impl Place {
@@ -69,8 +74,15 @@ impl Place {
             codec: RowCodec::new(types, keys)?,
             keys,
             fingerprint: hash::bytes(format!("{keys}:{text}").as_bytes()),
+            bounds: (0, u64::MAX),
+            memory: usize::MAX,
             counters: Counters::default(),
         })
+    }
+
+    /// Bytes that the filter of the whole store may have.
+    pub fn filter_memory(&self) -> usize {
+        self.memory / 8 * 5
     }
 
     /// The name of a new file.

@@ -17,10 +17,11 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::ColdError;
-use super::filter::RunFilter;
+use super::filter::{OpenFilter, RunFilter};
 use super::page::Page;
 use super::place::{Place, SharedMine};
 use super::ranges::Ranges;
@@ -57,22 +58,32 @@ pub(crate) struct Run {
     /// Where it was opened: what messages name.
     opened: PathBuf,
     pub name: String,
-    pub file: File,
+    pub file: Arc<File>,
     pub counts: Counts,
     /// Size of the file.
     pub bytes: u64,
     /// The checksum of the trailer.
     pub checksum: u64,
-    firsts: Vec<u64>,
-    offsets: Vec<u64>,
-    filter: RunFilter,
+    index: Arc<Index>,
+    filter: OpenFilter,
     /// Rows that count, if not all of them do.
     pub keep: Option<Keep>,
     /// Whether the file is known to be safe on disk.
     pub synced: AtomicBool,
 }
 
+/// Where the pages of a run are.
+struct Index {
+    /// The first hash of each page.
+    firsts: Vec<u64>,
+    /// Where each begins, and where the last one ends.
+    offsets: Vec<u64>,
+    /// Pages by hash, about.
+    density: f64,
+}
+
 /// Which rows of a run count.
+#[derive(Clone)]
 pub(crate) struct Keep {
     pub ranges: Ranges,
     pub mine: SharedMine,
@@ -97,7 +108,11 @@ impl From<Written> for Run {
         let Written { path, name, file, counts, bytes, checksum, firsts, offsets, filter, synced } = w;
         advise(&file, 0, 0, Advice::Random);
         let opened = path.clone();
-        Run { path, opened, name, file, counts, bytes, checksum, firsts, offsets, filter, keep: None, synced: AtomicBool::new(synced) }
+        let words = offsets.last().map_or(0, |footer| footer + 8 * (firsts.len() + offsets.len()) as u64);
+        let filter = OpenFilter::new(filter, words);
+        let density = firsts.len() as f64 / ((counts.last - counts.first) as f64 + 1.0);
+        let (file, index) = (Arc::new(file), Arc::new(Index { firsts, offsets, density }));
+        Run { path, opened, name, file, counts, bytes, checksum, index, filter, keep: None, synced: AtomicBool::new(synced) }
     }
 }
 
@@ -185,21 +200,32 @@ impl Run {
         Ok(Run::from(Written { path, name, file, counts, bytes, checksum, firsts, offsets, filter, synced: true }))
     }
 
+    /// How much of it counts, about: 0 to 1.
+    pub fn part(&self) -> f64 {
+        self.keep.as_ref().map_or(1.0, |keep| keep.ranges.part_of(self.counts.first, self.counts.last))
+    }
+
     /// Number of pages.
     pub fn pages(&self) -> usize {
-        self.firsts.len()
+        self.index.firsts.len()
+    }
+
+    /// The first hash of a page.
+    #[inline]
+    pub fn first(&self, page: usize) -> u64 {
+        self.index.firsts[page]
     }
 
     /// Where a page begins in the file; that of the number of pages is where the last one ends.
     #[inline]
     pub fn offset(&self, page: usize) -> u64 {
-        self.offsets[page] & !CONTINUES
+        self.index.offsets[page] & !CONTINUES
     }
 
     /// Whether rows of a hash may be here and count.
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
-        hash >= self.counts.first && hash <= self.counts.last && self.filter.has(hash) && self.keeps(hash)
+        hash >= self.counts.first && hash <= self.counts.last && self.filter.has(hash, &self.file) && self.keeps(hash)
     }
 
     /// Whether rows of a hash count if they are here.
@@ -211,12 +237,57 @@ impl Run {
     /// The pages on which rows of a hash between the first and the last are. `from`: where to begin; what the last
     /// call left there serves for hashes that are not less.
     pub fn pages_of(&self, hash: u64, from: &mut usize) -> Range<usize> {
-        let at = *from + self.firsts[*from..].partition_point(|first| *first < hash);
+        let Index { firsts, offsets, .. } = &*self.index;
+        let at = self.reach(hash, *from);
         *from = at;
-        let begins = self.firsts.get(at) == Some(&hash);
-        let start = if begins && self.offsets[at] & CONTINUES == 0 { at } else { at.saturating_sub(1) };
-        let more = self.firsts[at..].iter().take_while(|first| **first == hash).count();
+        let begins = firsts.get(at) == Some(&hash);
+        let start = if begins && offsets[at] & CONTINUES == 0 { at } else { at.saturating_sub(1) };
+        let more = firsts[at..].iter().take_while(|first| **first == hash).count();
         start..(at + more).max(start + 1)
+    }
+
+    /// The first page from `from` on that does not begin with a lesser hash. Hashes are spread evenly, so it is looked for near
+    /// where it ought to be.
+    fn reach(&self, hash: u64, from: usize) -> usize {
+        let Index { firsts, density, .. } = &*self.index;
+        let pages = firsts.len();
+        if from >= pages {
+            return pages;
+        }
+        let guess = ((hash.saturating_sub(self.counts.first) as f64 * density) as usize).clamp(from, pages - 1);
+        let mut step = 4;
+        let (mut low, mut high);
+        if firsts[guess] < hash {
+            (low, high) = (guess + 1, guess + step);
+            while high < pages && firsts[high] < hash {
+                low = high + 1;
+                step *= 2;
+                high += step;
+            }
+            high = high.min(pages);
+        } else {
+            (low, high) = (guess.saturating_sub(step).max(from), guess);
+            while low > from && firsts[low] >= hash {
+                high = low;
+                step *= 2;
+                low = low.saturating_sub(step).max(from);
+            }
+        }
+        low + firsts[low..high].partition_point(|first| *first < hash)
+    }
+
+    /// The last page with which rows may begin whose hashes are not `before` something, as lesser ones are.
+    pub fn page_of(&self, before: impl Fn(u64) -> bool) -> usize {
+        self.index.firsts.partition_point(|first| before(*first)).saturating_sub(1)
+    }
+
+    /// The same run with less memory for its filter; `None` if there is none.
+    pub fn lighter(&self) -> Option<Self> {
+        let filter = self.filter.lighter()?;
+        let synced = AtomicBool::new(self.synced.load(Ordering::Acquire));
+        let (path, opened, name) = (self.path.clone(), self.opened.clone(), self.name.clone());
+        let (file, index, keep) = (self.file.clone(), self.index.clone(), self.keep.clone());
+        Some(Run { path, opened, name, file, index, filter, keep, synced, ..*self })
     }
 
     /// Reads the bytes of some pages, which lie one behind the other. `scratch` is where to.
@@ -250,7 +321,18 @@ impl Run {
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.firsts.capacity() * 8 + self.offsets.capacity() * 8 + self.filter.memory()
+        (self.index.firsts.capacity() + self.index.offsets.capacity()) * 8 + self.filter.memory()
+    }
+
+    /// Bytes of these that the filter takes, and need not.
+    pub fn filter_memory(&self) -> usize {
+        self.filter.memory()
+    }
+
+    /// Has the system begin to write the file to the disk, so that there is less to wait for later.
+    pub fn begin_sync(&self) {
+        // SAFETY: the descriptor is open, and no memory is passed. Only a hint: failure changes nothing.
+        unsafe { libc::sync_file_range(self.file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     /// Makes sure that the file is safe on disk.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use arrow::array::{Array, AsArray, Int64Array, StringArray};
 use arrow::datatypes::Int64Type;
 
+use super::background::FILTER_KEYS_MIN;
 use super::*;
 use crate::hash::{mix, shard};
 
@@ -25,8 +26,13 @@ fn poor(key: i64) -> u64 {
     mix(key as u64 % 16)
 }
 
+/// How much memory the stores of these tests have for filters; one in three has hardly any.
+fn memory(seed: u64) -> usize {
+    if seed.is_multiple_of(3) { 2 << 10 } else { usize::MAX }
+}
+
 fn options(dir: &Path, name: &str, run_bytes: usize) -> ColdOptions {
-    ColdOptions { directory: dir.to_path_buf(), name: name.into(), run_bytes }
+    ColdOptions { directory: dir.to_path_buf(), name: name.into(), run_bytes, memory: usize::MAX }
 }
 
 fn columns(rows: &[(i64, (Option<String>, i64))]) -> Vec<ArrayRef> {
@@ -98,7 +104,7 @@ fn against_the_model(seed: u64, keys: u64, steps: usize, run_bytes: usize, hash:
     let mut model = Model::new();
     let open = |life: usize, shards: usize, files: &[StateFile]| -> Vec<ColdStore> {
         let open = |s: usize| {
-            let options = options(dir.path(), &format!("op-{life}-{s}"), run_bytes);
+            let options = ColdOptions { memory: memory(seed), ..options(dir.path(), &format!("op-{life}-{s}"), run_bytes) };
             ColdStore::open(options, TYPES.to_vec(), 1, files.to_vec(), move |h| shard(h, shards) == s).unwrap()
         };
         (0..shards).map(open).collect()
@@ -272,7 +278,7 @@ fn hashes_that_are_not_there_are_refused() {
     };
     check(&store, 100);
     let grown = store.shared.lock().filter.as_ref().unwrap().memory();
-    assert!(grown > StoreFilter::new(FILTER_KEYS_MIN).memory() * 3 / 2);
+    assert!(grown > StoreFilter::new(FILTER_KEYS_MIN, 0, u64::MAX).memory() * 5 / 4);
     // Right after opening, before there is a filter of the whole.
     let mut again = ColdStore::open(options(dir.path(), "again", 1 << 20), TYPES.to_vec(), 1, files, |_| true).unwrap();
     // Each run's filter may be wrong.
@@ -287,6 +293,53 @@ fn hashes_that_are_not_there_are_refused() {
     assert!(again.shared.lock().filter.is_some());
     check(&again, 100);
     assert!(again.stats().filter_negatives > 0 && again.stats().memory_bytes > 0);
+}
+
+/// Filters and indexes keep within their memory, before and after the store is opened anew, and nothing is forgotten.
+#[test]
+fn filters_keep_within_their_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keys, memory) = (1_000_000i64, 2 << 20);
+    let options = |name: &str| ColdOptions { memory, ..options(dir.path(), name, 1 << 20) };
+    let mut store = ColdStore::create(options("op"), TYPES.to_vec(), 1).unwrap();
+    let piece = |from: i64| (from..(from + 8192).min(keys)).map(|k| (k, (None, 1))).collect::<Vec<_>>();
+    (0..keys).step_by(8192).for_each(|from| put(&mut store, &piece(from), good));
+    let files = store.files().unwrap();
+    store.settle().unwrap();
+    let mut again = ColdStore::open(options("again"), TYPES.to_vec(), 1, files, |_| true).unwrap();
+    assert_eq!(again.read(&[good(0)]).unwrap().unwrap().0, [good(0)]);
+    again.settle().unwrap();
+    for store in [&store, &again] {
+        let filters = {
+            let state = store.shared.lock();
+            state.runs.iter().map(|run| run.memory()).sum::<usize>() + state.filter.as_ref().unwrap().memory()
+        };
+        assert!(filters <= memory, "{filters} bytes");
+        let mut there = Vec::new();
+        store.maybe(&(0..keys).map(good).collect::<Vec<_>>(), &mut there);
+        assert_eq!(there.len() as i64, keys);
+    }
+}
+
+/// Keys that come and go do not make the filter larger for ever.
+#[test]
+fn a_filter_does_not_keep_what_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = ColdStore::create(options(dir.path(), "op", 1 << 20), TYPES.to_vec(), 1).unwrap();
+    let piece = |from: i64| (from..from + 10_000).map(|k| (k, (None, 1))).collect::<Vec<_>>();
+    for from in (0..3_000_000).step_by(10_000) {
+        put(&mut store, &piece(from), good);
+        if from >= 20_000 {
+            delete(&mut store, &(from - 20_000..from - 10_000).collect::<Vec<_>>(), good);
+        }
+        if from % 100_000 == 0 {
+            store.settle().unwrap();
+        }
+    }
+    store.settle().unwrap();
+    let filter = store.shared.lock().filter.clone().unwrap();
+    assert!(filter.memory() < StoreFilter::bytes(1_600_000), "{} bytes", filter.memory());
+    assert_eq!(all(&store, good).len(), 20_000);
 }
 
 /// A store of a few runs of a few pages, and its files.

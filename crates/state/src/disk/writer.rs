@@ -21,6 +21,9 @@ const WRITE_BYTES: usize = 1 << 20;
 /// other writes to the disk for long.
 const SYNC_BYTES: u64 = 64 << 20;
 
+/// The filter of a run in the making has room for no more keys than bytes of memory by this: some sixth of the memory.
+const FILTER_PART: usize = 8;
+
 /// What is known of a run before it is written.
 pub(crate) struct Plan {
     /// At most so many rows.
@@ -67,7 +70,7 @@ impl<'a> RunWriter<'a> {
         let path = place.directory.join(&name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = file.map_err(|e| ColdError::io("creating the state file", &path, &e))?;
-        let filter = RunFilter::new(plan.rows, plan.first, plan.last);
+        let filter = RunFilter::new(plan.rows.min(place.memory / FILTER_PART), plan.first, plan.last);
         let counts = Counts { sequence: plan.sequence, ..Counts::default() };
         let mut out = Vec::with_capacity(WRITE_BYTES + 2 * PAGE_BYTES);
         out.extend_from_slice(&run::head(place));

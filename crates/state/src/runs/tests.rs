@@ -40,7 +40,7 @@ fn store(directory: &Path, run: usize, shard: usize, shards: usize, runs: &[Stat
         }
     }
     let directory: PathBuf = directory.join(format!("run-{run}-{shard}"));
-    let options = ColdOptions { directory, name: format!("test-{run}-{shard}"), run_bytes: 1 << 14 };
+    let options = ColdOptions { directory, name: format!("test-{run}-{shard}"), run_bytes: 1 << 14, memory: usize::MAX };
     ColdStore::open(options, vec![DataType::Int64, DataType::Int64], 1, files, move |hash| hashes.contains(hash)).unwrap()
 }
 
