@@ -1,6 +1,6 @@
 """Restarts from a large state, and how long its checkpoints stop the flow.
 
-  benches/e5.py restart [--gb 10] [--rate 100000] [--seconds 60] [--state DIR]
+  benches/e5.py restart [--gb 10] [--rate 40000] [--seconds 60] [--state DIR]
 
 A job counts keys of 100 bytes until its state is as large as asked for, and is stopped. Then, each round: it is started on that
 state at --rate messages a second, which come back to keys on disk in an order that jumps about, with a checkpoint every
@@ -37,7 +37,7 @@ PAUSE_MS_WANTED = 100
 def options(p):
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--gb", type=float, default=10, help="size of the state")
-    p.add_argument("--rate", type=int, default=100_000, help="messages a second after the restart")
+    p.add_argument("--rate", type=int, default=40_000, help="messages a second after the restart")
     p.add_argument("--seconds", type=float, default=60, help="of a round")
     p.add_argument("--settle", type=float, default=5, help="seconds after the first row whose delays do not count")
     p.add_argument("--interval", default="10 s", help="between checkpoints")
