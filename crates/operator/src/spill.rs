@@ -524,10 +524,11 @@ impl Spill {
 
     /// Writes some of it, and when all of it is written, gives the files as soon as they are safe.
     pub fn write_snapshot<R: Resident>(&mut self, rows: &mut R) -> Result<SnapshotFiles, OperatorError> {
-        match &self.writing {
-            Some(Writing { left: 0, .. }) => self.end_snapshot(false, rows)?,
-            Some(_) => self.write_some(rows)?,
-            None => {}
+        if self.writing.as_ref().is_some_and(|writing| writing.left > 0) {
+            self.write_some(rows)?;
+        }
+        if self.writing.as_ref().is_some_and(|writing| writing.left == 0) {
+            self.end_snapshot(false, rows)?;
         }
         Ok(match &self.writing {
             Some(Writing { left: 0, .. }) => SnapshotFiles::Waiting,

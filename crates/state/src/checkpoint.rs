@@ -254,8 +254,8 @@ impl CheckpointStore {
                     // Shards may share a file of a former one.
                     if !target.exists() {
                         let known = before.map(|dir| dir.join(&file.name)).filter(|path| path.exists());
-                        link(known.as_ref().unwrap_or(&file.path), &target)?;
-                        if known.is_none() {
+                        let copied = link(known.as_ref().unwrap_or(&file.path), &target)?;
+                        if known.is_none() || copied {
                             File::open(&target)?.sync_all()?;
                             total += file.bytes;
                         }

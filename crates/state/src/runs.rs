@@ -49,16 +49,14 @@ pub struct StateRuns {
 }
 
 /// Makes `to` another name of the file `from`, or a copy where the two lie on different file systems or
-/// theirs has no hard links. A file that is there already is the same one: names are given once.
-pub(crate) fn link(from: &Path, to: &Path) -> Result<(), std::io::Error> {
+/// theirs has no hard links; whether it is a copy, which may not be safe on disk. A file that is there already is the
+/// same one: names are given once.
+pub(crate) fn link(from: &Path, to: &Path) -> Result<bool, std::io::Error> {
     match fs::hard_link(from, to) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Ok(()) => Ok(false),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(e) if e.kind() == ErrorKind::NotFound => Err(e),
-        Err(_) => {
-            fs::copy(from, to)?;
-            Ok(())
-        }
+        Err(_) => fs::copy(from, to).map(|_| true),
     }
 }
 

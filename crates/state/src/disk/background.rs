@@ -76,6 +76,8 @@ pub(crate) struct State {
     /// Before so many rows have come it is not tried again to make the filter larger.
     pub grows_from: u64,
     pub files: Files,
+    /// How often files were asked for.
+    pub asked: u64,
     /// Files that the last checkpoint named; they stay.
     pub listed: Vec<PathBuf>,
     recent: Recent,
@@ -130,8 +132,8 @@ impl Recent {
 /// The files of a checkpoint.
 pub(crate) enum Files {
     None,
-    /// What is in runs now is to be made safe, and listed.
-    Wanted,
+    /// What is in runs now is to be made safe, and listed, for the n-th time.
+    Wanted(u64),
     /// It is.
     Written(Vec<StateFile>),
 }
@@ -159,6 +161,7 @@ impl Shared {
             growth: Growth::None,
             grows_from: 0,
             files: Files::None,
+            asked: 0,
             listed,
             recent: Recent::default(),
             error: None,
@@ -339,7 +342,9 @@ impl Shared {
             state.listed.extend(all);
             (state.runs.clone(), before)
         };
-        runs.iter().try_for_each(|run| run.sync())?;
+        for run in runs.iter().filter(|_| !self.stopped()) {
+            run.sync()?;
+        }
         let list = if runs.is_empty() { None } else { Some(list::write(&self.place, &runs)?) };
         let files: Vec<StateFile> = runs.iter().map(|run| list::state_file(run)).chain(list).collect();
         let mut state = self.lock();
@@ -496,12 +501,16 @@ fn write_buffers(shared: &Shared) {
                 if let Some(buffer) = state.frozen.as_ref().filter(|_| !state.write_failed) {
                     break (buffer.clone(), state.sequence + 1, state.runs.is_empty());
                 }
-                if matches!(state.files, Files::Wanted) && state.frozen.is_none() {
+                if let Files::Wanted(asked) = state.files
+                    && state.frozen.is_none()
+                {
                     drop(state);
                     let written = shared.list();
                     state = shared.lock();
                     match written {
-                        Ok(files) => state.files = Files::Written(files),
+                        // After an error elsewhere nobody wants these any more.
+                        Ok(files) if matches!(state.files, Files::Wanted(now) if now == asked) => state.files = Files::Written(files),
+                        Ok(_) => {}
                         Err(error) => (state.files, state.error) = (Files::None, Some(error)),
                     }
                     shared.changed();
@@ -511,6 +520,9 @@ fn write_buffers(shared: &Shared) {
             }
         };
         let written = shared.write_buffer(&buffer, sequence, bottom);
+        if shared.durable.load(Ordering::Relaxed) {
+            written.iter().flatten().for_each(Run::begin_sync);
+        }
         let rows = buffer.len() as u64;
         let reads = shared.place.counters.reads.load(Ordering::Relaxed);
         if shared.stopped() {
@@ -521,8 +533,6 @@ fn write_buffers(shared: &Shared) {
         match written {
             Ok(run) => {
                 let mut runs = state.runs.to_vec();
-                let durable = shared.durable.load(Ordering::Relaxed);
-                run.iter().filter(|_| durable).for_each(Run::begin_sync);
                 runs.extend(run.map(Arc::new));
                 state.runs = Arc::new(runs);
                 state.recent.written(rows, reads);

@@ -270,7 +270,8 @@ impl ColdStore {
             }
             state = self.shared.wait(state);
         }
-        let spare = state.spare.take();
+        // One that grew for a few large rows is not kept.
+        let spare = state.spare.take().filter(|buffer| buffer.memory() <= 4 * self.run_bytes);
         let next = spare.unwrap_or_else(|| self.active.like(self.run_bytes));
         state.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
         drop(state);
@@ -377,12 +378,19 @@ impl ColdStore {
         }
         let mut state = self.shared.lock();
         loop {
-            self.shared.surface(&mut state)?;
+            if let Err(error) = self.shared.surface(&mut state) {
+                state.files = Files::None;
+                return Err(error);
+            }
             match std::mem::replace(&mut state.files, Files::None) {
                 Files::Written(files) => return Ok(Some(files)),
-                _ => state.files = Files::Wanted,
+                Files::None => {
+                    state.asked += 1;
+                    state.files = Files::Wanted(state.asked);
+                    self.shared.changed();
+                }
+                wanted => state.files = wanted,
             }
-            self.shared.changed();
             if !wait {
                 return Ok(None);
             }
