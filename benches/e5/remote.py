@@ -98,7 +98,7 @@ def check(port, rows):
     with tempfile.NamedTemporaryFile("w+") as out:
         run(port, CELLS["300"][0], "ordered", rows, "print", out)
         out.seek(0)
-        expect = (f"found> +I[{n}, n{n}]" for n in range(rows))
+        expect = (f"+I[{n}, n{n}]" for n in range(rows))
         count = 0
         for line, wanted in zip(out, expect):
             if line.strip() != wanted:
