@@ -37,6 +37,7 @@ PAUSE_MS_WANTED = 100
 def options(p):
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--gb", type=float, default=10, help="size of the state")
+    # What two processors keep up with while filters and merges that a restart brings go on.
     p.add_argument("--rate", type=int, default=40_000, help="messages a second after the restart")
     p.add_argument("--seconds", type=float, default=60, help="of a round")
     p.add_argument("--settle", type=float, default=5, help="seconds after the first row whose delays do not count")

@@ -1,4 +1,4 @@
-//! The two threads of a store: one writes full buffers, one merges runs and makes larger filters.
+//! The two threads of a store: one writes full buffers and makes the files of checkpoints safe, one merges runs and makes filters.
 //!
 //! They share a [`State`] behind one lock, which nobody holds while touching a disk. What they cannot do they leave
 //! there as an error for the next call of the store; after that has been told, they try again.
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// The store is ending.
     stop: AtomicBool,
-    /// Runs must be safe on disk before they count: there are checkpoints.
+    /// There are checkpoints: merged runs are safe on disk before they count, others are begun to be.
     pub durable: AtomicBool,
 }
 
@@ -359,22 +359,10 @@ impl Shared {
         Ok(files)
     }
 
-    /// A run with a smaller filter takes the place of the same with a larger one.
-    fn exchange(&self, old: &Arc<Run>, new: Run) {
-        let mut state = self.lock();
-        let mut runs = state.runs.to_vec();
-        let at = runs.iter().position(|run| Arc::ptr_eq(run, old)).expect("only this thread removes runs");
-        runs[at] = Arc::new(new);
-        state.runs = Arc::new(runs);
-    }
-
     /// What a merge made takes the place of what it was made of.
     fn replace(&self, old: &[Arc<Run>], new: Option<Run>) {
         let mut state = self.lock();
-        let mut runs = state.runs.to_vec();
-        let at = runs.iter().position(|run| Arc::ptr_eq(run, &old[0])).expect("only this thread removes runs");
-        drop(runs.splice(at..at + old.len(), new.map(Arc::new)));
-        state.runs = Arc::new(runs);
+        state.exchange(old, new);
         let (kept, removed): (Vec<_>, Vec<_>) = old.iter().partition(|run| state.listed.contains(&run.path));
         // A file takes a while to remove if it is large.
         drop(state);
@@ -397,6 +385,14 @@ impl State {
         let filter = self.filter.as_ref().map_or(0, |filter| filter.memory()).min(place.filter_memory());
         let heavy = heaviest(&self.runs, place.memory - filter)?;
         Some(&self.runs[heavy])
+    }
+
+    /// Puts a run in the place of neighbours; only the thread that merges does.
+    fn exchange(&mut self, old: &[Arc<Run>], new: Option<Run>) {
+        let mut runs = self.runs.to_vec();
+        let at = runs.iter().position(|run| Arc::ptr_eq(run, &old[0])).expect("only one thread removes runs");
+        drop(runs.splice(at..at + old.len(), new.map(Arc::new)));
+        self.runs = Arc::new(runs);
     }
 
     /// Whether there is room for a buffer to be written.
@@ -603,7 +599,7 @@ fn tidy(shared: &Shared) {
             },
             Task::Lighten(run) => {
                 if let Some(light) = run.lighter() {
-                    shared.exchange(&run, light);
+                    shared.lock().exchange(&[run], Some(light));
                 }
             }
             Task::Merge { runs, bottom } => match shared.merge_runs(&runs, bottom) {

@@ -21,7 +21,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// other writes to the disk for long.
 const SYNC_BYTES: u64 = 64 << 20;
 
-/// The filter of a run in the making has room for no more keys than bytes of memory by this: some sixth of the memory.
+/// The filter of a run in the making is for at most as many keys as this part of the memory for filters has bytes; it then takes
+/// a fifth of that.
 const FILTER_PART: usize = 8;
 
 /// What is known of a run before it is written.
