@@ -20,8 +20,10 @@ length_max=4096
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target"
   log="$(mktemp)"
+  features=()
+  [ "$target" != kafka ] || features=(--features kafka)
   echo "$target: $seconds s" >&2
-  if ! (cd .. && "${fuzz[@]}" run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+  if ! (cd .. && "${fuzz[@]}" run "${features[@]}" "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
       -max_total_time="$seconds" -max_len="$length_max" -rss_limit_mb=4096 -timeout=10 -print_final_stats=1) > "$log" 2>&1; then
     tail -n 40 "$log" >&2
     echo "$target: a finding, see fuzz/artifacts/$target" >&2
@@ -30,7 +32,7 @@ for target in "${targets[@]}"; do
   executed="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
   rm -f "$log"
   # What the seeds reach already need not be kept twice: they are part of every run.
-  (cd .. && "${fuzz[@]}" cmin "$target" "fuzz/corpus/$target") > /dev/null 2>&1
+  (cd .. && "${fuzz[@]}" cmin "${features[@]}" "$target" "fuzz/corpus/$target") > /dev/null 2>&1
   files="$(find "corpus/$target" -type f | wc -l)"
   bytes="$(find "corpus/$target" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')"
   echo "$(date +%F) $target $seconds s, ${executed:-?} executions, no finding; corpus $files files, $bytes bytes" | tee -a runs.txt
