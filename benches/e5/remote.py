@@ -1,7 +1,7 @@
 """E5, remote I/O: lookups on a server that answers after 1 to 200 ms.
 
   cargo build --release -p tidemill-remote --example delay_server
-  benches/e5.py remote [--rounds 3] [--seconds 20] [--only 10,300,adaptive] [--delay 1-200] [--check]
+  benches/e5.py remote [--rounds 3] [--seconds 20] [--only 10,300,adaptive] [--delay 1-200] [--check | --slow 200]
 
 Ten partitions; one lookup after the other, 10, 30, 100, 300 and 1,000 under way, as many as the job finds out itself, and 1
 and 3 under way for each partition; in order and in any order. Every cell is a fresh job against the same server; rounds go over all
@@ -12,6 +12,9 @@ cells in turn. A cell's rows are as many as keep it busy for about --seconds. A 
   CPU         user and system time of the job's process, in microseconds a call; the server's is not in it
 
 --check instead lets the job write its rows to standard output, in order, and compares them with what they must be.
+
+--slow N instead lets the job find out how many calls pay, then has the server work on N of them at once for a while, and then on
+as many as come again. The server tells how many are there; those beyond N only wait.
 """
 
 import json
@@ -23,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from common import HERE, RELEASE, TIDEMILL, finish, machine, needs, out_option, say, shown, table
+from common import HERE, RELEASE, TIDEMILL, Job, bar, finish, machine, needs, out_option, say, shown, table
 
 SERVER = os.environ.get("DELAY_SERVER", f"{RELEASE}/examples/delay_server")
 PARTITIONS = 10
@@ -55,6 +58,18 @@ class Server:
         if not line:
             sys.exit("e5.py: the server did not start")
         self.port = int(line)
+
+    def slots(self, slots):
+        """Has it work on so many requests at once."""
+        self.process.stdin.write(f"slots {slots}\n")
+        self.process.stdin.flush()
+
+    def now(self):
+        """Requests that are there, and how many were answered so far."""
+        self.process.stdin.write("now\n")
+        self.process.stdin.flush()
+        there, answered = self.process.stdout.readline().split()
+        return int(there), int(answered)
 
     def end(self):
         """What it answered: requests and the CPU they cost."""
@@ -109,6 +124,49 @@ def check(port, rows):
     print(f"{rows} rows came out in their order")
 
 
+def slow(server, a, mean_s):
+    """An adaptive job while the server becomes slow and fast again: of each stretch the calls that are there and the rate, both in
+    its last third, and when the calls first were near those."""
+    stretches = {"fast": 1 << 20, "slow": a.slow, "fast again": 1 << 20}
+    values = {"ROWS": 1 << 40, "PORT": server.port, "MODE": "allow_unordered", "SINK": "blackhole", "PARTITIONS": PARTITIONS, "OPTIONS": ""}
+    job = Job("remote-io.sql", values, "--parallelism", "1")
+    rows = []
+    try:
+        for name, slots in stretches.items():
+            server.slots(slots)
+            begun, samples = time.monotonic(), []
+            while (at := time.monotonic() - begun) < a.seconds:
+                if job.process.poll() is not None:
+                    raise RuntimeError("\n".join(job.told)[-800:])
+                samples.append((at, *server.now()))
+                time.sleep(0.1)
+            last = [sample for sample in samples if sample[0] > a.seconds * 2 / 3]
+            there = statistics.median(sample[1] for sample in last)
+            rate = (last[-1][2] - last[0][2]) / (last[-1][0] - last[0][0])
+            # It goes on trying a little more and less, so near is within a third.
+            near = next((at for at, now, _ in samples if there / 1.33 <= now <= there * 1.33), a.seconds)
+            rows.append((name, slots, there, rate, near))
+            say(rows[-1])
+    finally:
+        job.kill()
+    lines = [
+        "# E5, remote I/O, a server that becomes slow", "",
+        f"{machine()} One shard; answers after {a.delay} ms, mean {mean_s * 1000:.1f} ms; stretches of {a.seconds:g} s.", "",
+    ]
+    known = lambda slots: "any" if slots > 10_000 else f"{slots:,}"
+    lines += table(["server", "works on", "calls there", "answers/s", "of what it can", "near after, s"], [
+        [name, known(slots), f"{there:,.0f}", f"{rate:,.0f}", f"{rate * mean_s / min(slots, there):.2f}", f"{near:.1f}"] for name, slots, there, rate, near in rows])
+    (_, _, fast, _, near), (_, slots, there, rate, _), (_, _, again, _, _) = rows
+    lines += [
+        "",
+        bar(near <= 10, f"it was near what it settled at after {near:.1f} s, 10 wanted"),
+        bar(there <= 2 * slots, f"{there:,.0f} calls were there when the server worked on {slots:,} at once"),
+        bar(rate * mean_s >= 0.9 * slots, f"the slow server was kept busy: {rate * mean_s / slots:.2f} of what it can"),
+        bar(again >= 0.9 * fast, f"{again:,.0f} calls were there when it was fast again, {fast:,.0f} before"),
+    ]
+    finish(lines, [], a.out)
+
+
 def options(p):
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--seconds", type=float, default=20)
@@ -116,6 +174,7 @@ def options(p):
     p.add_argument("--delay", default="1-200", help="milliseconds, from-to")
     p.add_argument("--seed", type=int, default=42)
     p.add_argument("--check", action="store_true", help="see that ordered output is in order, and measure nothing")
+    p.add_argument("--slow", type=int, metavar="N", help="a server that becomes slow: it works on N calls at once")
     out_option(p, "remote-io")
 
 
@@ -135,6 +194,8 @@ def main(a):
         if a.check:
             check(server.port, 5000)
             return
+        if a.slow:
+            slow(server, a, mean_s)
         found, failures = {}, []
         for round_ in range(a.rounds):
             for name in names:

@@ -2,23 +2,26 @@
 //! [SEED] [THREADS]`. Port 0 lets the system choose; the first line of its output is the port.
 //!
 //! `GET /7` answers `{"id":7,"name":"n7"}` after MIN_MS to MAX_MS milliseconds, drawn evenly for each request from SEED
-//! and its number. Connections are kept; requests that come before the one in front is answered wait. When standard input ends,
-//! it says how many requests it answered and with how much CPU, and ends.
+//! and its number. Connections are kept; requests that come before the one in front is answered wait. Lines on its standard
+//! input ask for more: `slots 200` has it work on 200 requests at once from now on while others wait, as a server does that has
+//! become slow (it begins with as many as come); to `now` it answers how many requests are there and how many it has answered.
+//! When standard input ends, it says how many requests it answered and with how much CPU, and ends.
 //!
 //! One task a connection, a hand-made parser for requests without a body, a timer wheel of tokio's: a request
 //! costs little more than its two system calls.
 
 use std::env;
-use std::io::{Error, Read, Write as _};
+use std::io::{Error, Write as _};
 use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -26,12 +29,22 @@ use tokio::time::{Instant, sleep_until};
 const REQUEST_BYTES: usize = 8 << 10;
 /// Peers that wait to be taken in.
 const BACKLOG: u32 = 4096;
+/// The most requests worked on at once.
+const SLOTS_MAX: usize = 1 << 20;
 
 struct Delays {
     min_us: u64,
     span_us: u64,
     seed: u64,
     requests: AtomicU64,
+    /// Requests that were answered.
+    answered: AtomicU64,
+    /// One for each request that is worked on.
+    free: Semaphore,
+    /// How many of these there are to be.
+    slots: AtomicUsize,
+    /// How many there are too many.
+    excess: AtomicUsize,
 }
 
 impl Delays {
@@ -43,6 +56,30 @@ impl Delays {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
         Duration::from_micros(self.min_us + z % (self.span_us + 1))
+    }
+}
+
+/// Does what a line of standard input says.
+fn command(line: &str, delays: &Delays) {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next().and_then(|n| n.parse::<usize>().ok())) {
+        (Some("slots"), Some(slots)) => {
+            let slots = slots.clamp(1, SLOTS_MAX);
+            let before = delays.slots.swap(slots, Ordering::Relaxed);
+            if slots > before {
+                let owed = delays.excess.swap(0, Ordering::Relaxed);
+                delays.free.add_permits((slots - before).saturating_sub(owed));
+                delays.excess.fetch_add(owed.saturating_sub(slots - before), Ordering::Relaxed);
+            }
+            // Those in use are taken away as they come back.
+            let excess = before.saturating_sub(slots);
+            delays.excess.fetch_add(excess - delays.free.forget_permits(excess), Ordering::Relaxed);
+        }
+        (Some("now"), _) => {
+            let answered = delays.answered.load(Ordering::Relaxed);
+            println!("{} {answered}", delays.requests.load(Ordering::Relaxed) - answered);
+        }
+        _ => eprintln!("delay_server: no such command: {line}"),
     }
 }
 
@@ -62,13 +99,20 @@ async fn serve(mut stream: TcpStream, delays: Arc<Delays>) -> Result<(), Error> 
     let mut filled = 0;
     loop {
         while let Some((end, id)) = request(&bytes[..filled]) {
-            let due = Instant::now() + delays.next();
+            let delay = delays.next();
+            let slot = delays.free.acquire().await.map_err(Error::other)?;
+            let due = Instant::now() + delay;
             body.clear();
             write!(body, "{{\"id\":{id},\"name\":\"n{id}\"}}")?;
             answer.clear();
             write!(answer, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len())?;
             answer.extend_from_slice(&body);
             sleep_until(due).await;
+            match delays.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |excess| excess.checked_sub(1)) {
+                Ok(_) => slot.forget(),
+                Err(_) => drop(slot),
+            }
+            delays.answered.fetch_add(1, Ordering::Relaxed);
             stream.write_all(&answer).await?;
             bytes.copy_within(end..filled, 0);
             filled -= end;
@@ -134,7 +178,16 @@ fn main() -> ExitCode {
     };
     let seed = arguments.get(3).copied().unwrap_or(42);
     let threads = arguments.get(4).copied().unwrap_or(1).max(1);
-    let delays = Arc::new(Delays { min_us: min * 1000, span_us: max.saturating_sub(*min) * 1000, seed, requests: AtomicU64::new(0) });
+    let delays = Arc::new(Delays {
+        min_us: min * 1000,
+        span_us: max.saturating_sub(*min) * 1000,
+        seed,
+        requests: AtomicU64::new(0),
+        answered: AtomicU64::new(0),
+        free: Semaphore::new(SLOTS_MAX),
+        slots: AtomicUsize::new(SLOTS_MAX),
+        excess: AtomicUsize::new(0),
+    });
     let started = listen(*port as u16).and_then(|listener| {
         let address = listener.local_addr()?;
         for _ in 0..threads {
@@ -154,9 +207,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let mut end = Vec::new();
     // Until whoever started it is done.
-    let _ = std::io::stdin().read_to_end(&mut end);
+    std::io::stdin().lines().map_while(Result::ok).for_each(|line| command(&line, &delays));
     let requests = delays.requests.load(Ordering::Relaxed);
     let cpu = cpu_seconds().map_or("null".to_string(), |s| s.to_string());
     println!("{{\"requests\": {requests}, \"cpu_s\": {cpu}}}");
