@@ -8,7 +8,7 @@ use arrow::compute::{FilterBuilder, filter, take};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use tidemill_block::{Block, RowKind};
 use tidemill_state::runs::StateRuns;
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use crate::aggregate::AggregateCall;
 use crate::aggregate::calls::Calls;
@@ -42,10 +42,10 @@ struct Groups {
     table: KeyTable,
     key_columns: usize,
     /// Rows in each group; a group without rows is deleted.
-    counts: Vec<i64>,
+    counts: SlotVec<i64>,
     calls: Calls,
     /// For folding: the block in which a slot was last touched.
-    touched: Option<Vec<u64>>,
+    touched: Option<SlotVec<u64>>,
 }
 
 impl Groups {
@@ -106,9 +106,9 @@ impl Resident for Groups {
     }
 
     fn memory(&self) -> Memory {
-        let touched = self.touched.as_ref().map_or(0, |touched| touched.capacity() * 8);
-        let beside = self.counts.capacity() * 8 + touched + self.calls.memory();
-        Memory { all: self.table.memory() + beside, by_slot: self.table.memory_by_slot() + beside }
+        let touched = self.touched.as_ref().map_or(0, SlotVec::memory);
+        let beside = self.counts.memory() + touched + self.calls.memory();
+        Memory { all: self.table.memory() + beside, by_slot: self.table.memory_by_slot() + beside - self.calls.heap() }
     }
 
     fn scans(&self) -> bool {
@@ -207,9 +207,9 @@ impl GroupAggregate {
         let groups = Groups {
             table: KeyTable::new(key_types)?,
             key_columns: keys.len(),
-            counts: Vec::new(),
+            counts: SlotVec::new(),
             calls: Calls::new(&calls, retracts)?,
-            touched: fold.then(Vec::new),
+            touched: fold.then(SlotVec::new),
         };
         let (spill, scratch) = (Spill::default(), Slots::default());
         let mut this = GroupAggregate { keys, schema, fold, update_before, groups, spill, spills: false, scratch, block: 0, unknown: 0 };
@@ -269,7 +269,7 @@ impl GroupAggregate {
             }
         }
         let rows = |counts: &[i64]| -> Vec<bool> { slots.iter().map(|s| counts[*s as usize] > 0).collect() };
-        let had = rows(counts.as_slice());
+        let had = rows(counts);
         let before = calls.values(&slots)?;
         calls.update(block, of)?;
         let after = calls.values(&slots)?;
@@ -279,7 +279,7 @@ impl GroupAggregate {
         let mut changed = vec![false; slots.len()];
         let pairs =
             before.iter().zip(&after).map(|(before, after)| interleaved(before, after, &mut changed)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Changes { keys: table.keys(&slots)?, pairs, had, has: rows(counts.as_slice()), changed })
+        Ok(Changes { keys: table.keys(&slots)?, pairs, had, has: rows(counts), changed })
     }
 }
 

@@ -99,7 +99,7 @@ pub struct OperatorStats {
 pub enum SnapshotFiles {
     /// There is more to write.
     Writing,
-    /// All is written, and the disk has yet to say that it is safe.
+    /// Nothing can be done until the disk has caught up, be it with what is still to be written or with making it safe.
     Waiting,
     /// These are they.
     Written(Vec<StateRuns>),

@@ -12,7 +12,7 @@ use arrow::compute::{FilterBuilder, interleave, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use tidemill_block::{Block, RowKind};
 use tidemill_state::runs::StateRuns;
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use crate::aggregate::pairs::interleaved;
 use crate::rank::store::RowStore;
@@ -53,8 +53,7 @@ struct Kept {
     /// The columns that are no key.
     store: RowStore,
     /// Whether the key has a row.
-    present: Vec<bool>,
-    types: Vec<DataType>,
+    present: SlotVec<bool>,
 }
 
 impl Kept {
@@ -117,10 +116,8 @@ impl Resident for Kept {
     }
 
     fn memory(&self) -> Memory {
-        let fixed: usize = self.types.iter().map(|t| t.primitive_width().unwrap_or(12)).sum();
-        let by_slot = self.present.capacity() * (fixed + 1);
-        let all = self.table.memory() + self.store.memory() + self.present.capacity();
-        Memory { all, by_slot: self.table.memory_by_slot() + by_slot.min(self.store.memory() + self.present.capacity()) }
+        let beside = self.store.memory() + self.present.memory();
+        Memory { all: self.table.memory() + beside, by_slot: self.table.memory_by_slot() + beside }
     }
 }
 
@@ -153,8 +150,7 @@ impl Normalize {
             table: KeyTable::new(keys.iter().map(type_of).collect())?,
             key_columns: keys.len(),
             store: RowStore::new(&types)?,
-            present: Vec::new(),
-            types,
+            present: SlotVec::new(),
         };
         let (spill, scratch) = (Spill::default(), Slots::default());
         let mut this = Normalize { keys, rest, schema, rows, spill, spills: false, scratch, at: Vec::new() };

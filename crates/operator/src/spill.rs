@@ -21,7 +21,7 @@ use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use tidemill_state::disk::{ColdOptions, ColdStore, StateFile};
 use tidemill_state::runs::{HashRange, StateRuns};
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use crate::{OperatorError, SnapshotFiles};
 
@@ -88,7 +88,7 @@ pub(crate) trait Resident {
     /// Whether a key has no state (any more) and need not be kept.
     fn is_empty(&self, slot: u32) -> bool;
 
-    /// What it takes in memory.
+    /// What it takes in memory, the keys included.
     fn memory(&self) -> Memory;
 
     /// Whether saving and forgetting a few slots costs a pass over all of the state: then many leave at once.
@@ -97,7 +97,7 @@ pub(crate) trait Resident {
     }
 }
 
-/// Bytes of memory: all, and of these what is kept by slot and doubles when it grows.
+/// Bytes of memory: all, and of these what is kept by slot and so stays when keys leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub all: usize,
@@ -135,6 +135,15 @@ const KEY_BYTES_MIN: usize = 16;
 const RUN_BYTES_MIN: usize = 256 << 10;
 /// A checkpoint waits until the last of it is written: at the upper bound some 30 ms.
 const RUN_BYTES_MAX: usize = 8 << 20;
+/// A store's buffers have so many times as many bytes: two of them, and what is beside the rows.
+const STORE_BUFFERS: usize = 3;
+/// Beside these it has at least this part of the share.
+const STORE_LEAST: usize = 8;
+
+/// Bytes that a store with this share gathers.
+fn run_bytes(share: usize) -> usize {
+    (share / 8).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)
+}
 
 /// How memory stands.
 struct Room {
@@ -164,7 +173,7 @@ pub(crate) struct Spill {
     /// Of the columns that are saved.
     types: Vec<DataType>,
     /// By slot.
-    flags: Vec<u8>,
+    flags: SlotVec<u8>,
     /// So many keys fit before memory has to be looked at again.
     calm: usize,
     /// Rows since memory was looked at.
@@ -220,7 +229,7 @@ impl Spill {
 
     /// Bytes of memory beside those of the operator.
     pub fn memory(&self) -> usize {
-        self.flags.capacity() + self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize)
+        self.flags.memory() + self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize)
     }
 
     /// What was done, if anything was.
@@ -271,13 +280,16 @@ impl Spill {
             return Err(OperatorError::new("internal error: state on disk, and no place for it"));
         };
         self.types = rows.save(&[])?.iter().map(|c| c.data_type().clone()).collect();
-        let run_bytes = place.share.map_or(RUN_BYTES_MAX, |share| (share / 8).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX));
-        // Keys in memory have a quarter of the share, buffers hold twice their bytes and what is beside.
+        let run_bytes = place.share.map_or(RUN_BYTES_MAX, run_bytes);
+        // Keys in memory have a quarter of the share, or what they have already and cannot give back.
+        let keys = |share: usize| rows.memory().by_slot.max(share / 4);
         let options = ColdOptions {
             directory: place.directory.clone(),
             name: place.name.clone(),
             run_bytes,
-            memory: place.share.map_or(usize::MAX, |share| (share / 4 * 3).saturating_sub(3 * run_bytes).max(share / 4)),
+            memory: place
+                .share
+                .map_or(usize::MAX, |share| share.saturating_sub(keys(share) + STORE_BUFFERS * run_bytes).max(share / STORE_LEAST)),
         };
         let mut files: Vec<StateFile> = runs.into_iter().flat_map(|runs| runs.files).collect();
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -288,7 +300,7 @@ impl Spill {
             store.durable();
         }
         self.store = Some(store);
-        self.flags.clear();
+        self.flags = SlotVec::new();
         self.flags.resize(rows.table().capacity(), 0);
         rows.table().slots().into_iter().for_each(|slot| self.flags[slot as usize] = LIVE | DIRTY);
         self.entries = rows.table().len() as u64;
@@ -304,7 +316,7 @@ impl Spill {
             self.calm = usize::MAX;
             return Ok(());
         };
-        // What is kept by slot does not shrink, so below a quarter there is little to be had.
+        // What is kept by slot does not shrink, so below a quarter of the slots there is little to be had.
         let spare = |rows: &R| rows.table().len().saturating_sub(rows.table().capacity() / 4);
         let mut room = self.room(share, incoming, rows);
         if rows.table().len() + incoming <= self.calm {
@@ -337,22 +349,26 @@ impl Spill {
 
     /// How memory stands before a block of `incoming` rows.
     fn room<R: Resident>(&self, share: usize, incoming: usize, rows: &R) -> Room {
-        // Filters and indexes come out of the share as well, and leave a quarter of it for keys.
-        let store = self.store.as_ref().map_or(0, |store| store.stats().memory_bytes as usize);
+        // Filters and indexes come out of the share as well, and leave a quarter of it for keys. Where nothing has left yet, there
+        // will be buffers.
+        let store = self.store.as_ref().map_or(STORE_BUFFERS * run_bytes(share), |store| store.stats().memory_bytes as usize);
         let budget = share.saturating_sub(store).max(share / 4);
         let memory = rows.memory();
-        let (all, by_slot) = (memory.all + self.flags.capacity(), memory.by_slot + self.flags.capacity());
-        let (keys, room) = (rows.table().len(), rows.table().room());
-        let each = (all / keys.max(1)).max(KEY_BYTES_MIN);
+        let (table, flags) = (rows.table(), self.flags.memory());
+        let (all, by_slot) = (memory.all + flags + table.growth(), memory.by_slot + flags + table.growth());
+        let (keys, slots) = (table.len(), table.capacity());
+        // What a key takes beside its slot comes back when it leaves; a slot stays, for the next key.
+        let of_key = (all - by_slot) / keys.max(1);
+        let of_slot = (by_slot / slots.max(1)).max(KEY_BYTES_MIN);
+        let left = budget.saturating_sub(all);
+        let vacant = table.vacant().min(left.checked_div(of_key).unwrap_or(usize::MAX));
+        // Slots leave what a store needs, which they could not give back.
+        let of_slots = share.saturating_sub(STORE_BUFFERS * run_bytes(share) + share / STORE_LEAST);
+        let further = (left - vacant * of_key).min(of_slots.saturating_sub(by_slot)) / (of_key + of_slot);
         // A key begins with little. Where keys have much each, not every row is taken to bring one.
-        let wanted = if incoming.saturating_mul(each) <= share / 8 { incoming } else { incoming.min(keys / 8 + 1) };
-        let mut fits = budget.saturating_sub(all) / each;
-        if fits > room {
-            // What is kept by slot doubles next. A column at a time is there twice meanwhile.
-            let grown = all + by_slot + by_slot / 3;
-            fits = if grown <= budget { fits.min(room.max(incoming)) } else { room };
-        }
-        Room { fits, wanted, over: (all.saturating_sub(budget) / each).min(keys / 4), all }
+        let wanted = if incoming.saturating_mul(of_key + of_slot) <= share / 8 { incoming } else { incoming.min(keys / 8 + 1) };
+        let over = all.saturating_sub(budget).checked_div(of_key).unwrap_or(0).min(keys / 4);
+        Room { fits: vacant + further, wanted, over, all }
     }
 
     fn evict<R: Resident>(&mut self, count: usize, rows: &mut R) -> Result<(), OperatorError> {
@@ -514,7 +530,7 @@ impl Spill {
     pub fn begin_snapshot(&mut self) {
         assert!(self.writing.is_none() && self.written.is_none(), "one checkpoint at a time");
         let mut left = 0;
-        for flags in &mut self.flags {
+        for flags in self.flags.iter_mut() {
             let pending = *flags & (LIVE | DIRTY) == LIVE | DIRTY;
             *flags |= if pending { PENDING } else { 0 };
             left += usize::from(pending);
@@ -525,6 +541,12 @@ impl Spill {
     /// Writes some of it, and when all of it is written, gives the files as soon as they are safe.
     pub fn write_snapshot<R: Resident>(&mut self, rows: &mut R) -> Result<SnapshotFiles, OperatorError> {
         if self.writing.as_ref().is_some_and(|writing| writing.left > 0) {
+            // Blocks can go on while the disk is behind.
+            if let Some(store) = &self.store
+                && store.may_wait()?
+            {
+                return Ok(SnapshotFiles::Waiting);
+            }
             self.write_some(rows)?;
         }
         if self.writing.as_ref().is_some_and(|writing| writing.left == 0) {
@@ -571,7 +593,7 @@ impl Spill {
 }
 
 /// Enters keys that were read, with their state where they came with the block; how many did.
-fn load<R: Resident>(flags: &mut Vec<u8>, scratch: &mut Slots, columns: &[ArrayRef], rows: &mut R) -> Result<usize, OperatorError> {
+fn load<R: Resident>(flags: &mut SlotVec<u8>, scratch: &mut Slots, columns: &[ArrayRef], rows: &mut R) -> Result<usize, OperatorError> {
     let (keys, state) = columns.split_at(rows.key_columns());
     rows.intern(keys, keys[0].len(), scratch)?;
     flags.resize(rows.table().capacity(), 0);

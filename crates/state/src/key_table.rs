@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::arena::{Arena, Span};
+use crate::hash;
+use crate::ints::{from_ints, ints, is_int};
+use crate::packed::{self, Packed};
+use crate::slot_index::SlotIndex;
+use crate::slot_vec::SlotVec;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, StringBuilder};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
-use hashbrown::HashTable;
-
-use crate::arena::{Arena, Span};
-use crate::hash;
-use crate::ints::{from_ints, ints, is_int};
-use crate::packed::{self, Packed};
 
 /// For each row of a block the slot of its key, and the rows that brought a new key.
 #[derive(Default)]
@@ -32,8 +32,8 @@ pub struct Slots {
 pub struct KeyTable {
     types: Vec<DataType>,
     store: Store,
-    index: HashTable<u32>,
-    hashes: Vec<u64>,
+    index: SlotIndex,
+    hashes: SlotVec<u64>,
     free: Vec<u32>,
 }
 
@@ -41,18 +41,18 @@ enum Store {
     /// No key columns: a single slot.
     Unit,
     Ints {
-        values: Vec<i64>,
-        valid: Vec<bool>,
+        values: SlotVec<i64>,
+        valid: SlotVec<bool>,
     },
     Pairs {
-        values: Vec<[i64; 2]>,
+        values: SlotVec<[i64; 2]>,
         /// Which of the two are NULL, as bits; slots beyond its end have none, and where there never was one it is empty.
-        absent: Vec<u8>,
+        absent: SlotVec<u8>,
     },
     Bytes {
         arena: Arena,
-        places: Vec<Span>,
-        valid: Vec<bool>,
+        places: SlotVec<Span>,
+        valid: SlotVec<bool>,
         form: Form,
     },
 }
@@ -71,16 +71,16 @@ impl KeyTable {
     /// # Errors
     /// A type that cannot be a key.
     pub fn new(types: Vec<DataType>) -> Result<Self, ArrowError> {
-        let bytes = |form| Store::Bytes { arena: Arena::new(), places: Vec::new(), valid: Vec::new(), form };
+        let bytes = |form| Store::Bytes { arena: Arena::new(), places: SlotVec::new(), valid: SlotVec::new(), form };
         let store = match types.as_slice() {
             [] => Store::Unit,
-            [one] if is_int(one) => Store::Ints { values: Vec::new(), valid: Vec::new() },
-            [one, other] if is_int(one) && is_int(other) => Store::Pairs { values: Vec::new(), absent: Vec::new() },
+            [one] if is_int(one) => Store::Ints { values: SlotVec::new(), valid: SlotVec::new() },
+            [one, other] if is_int(one) && is_int(other) => Store::Pairs { values: SlotVec::new(), absent: SlotVec::new() },
             [DataType::Utf8] => bytes(Form::Text),
             many if packed::fits(many) => bytes(Form::Packed),
             many => bytes(Form::Rows(RowConverter::new(many.iter().map(|t| SortField::new(t.clone())).collect())?)),
         };
-        Ok(KeyTable { types, store, index: HashTable::new(), hashes: Vec::new(), free: Vec::new() })
+        Ok(KeyTable { types, store, index: SlotIndex::new(), hashes: SlotVec::new(), free: Vec::new() })
     }
 
     /// The number of keys.
@@ -156,14 +156,14 @@ impl KeyTable {
                         continue;
                     }
                     let hash = hashes[i];
-                    let found = index.find(hash, |s| values[*s as usize] == key && valid[*s as usize] == is_valid).copied();
+                    let found = index.find(hash, |s| values[s as usize] == key && valid[s as usize] == is_valid);
                     let slot = match found {
                         Some(slot) => slot,
                         None => {
                             let slot = give(free, known, hash);
-                            put(values, slot, key);
-                            put(valid, slot, is_valid);
-                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            values.put(slot, key);
+                            valid.put(slot, is_valid);
+                            index.insert(hash, slot, known);
                             fresh.push(i as u32);
                             slot
                         }
@@ -188,16 +188,16 @@ impl KeyTable {
                             key[side] = 0;
                         }
                     }
-                    let same = |s: &u32| values[*s as usize] == key && absent.get(*s as usize).copied().unwrap_or(0) == missing;
-                    let slot = match index.find(hash, same).copied() {
+                    let same = |s: u32| values[s as usize] == key && absent.get(s as usize).copied().unwrap_or(0) == missing;
+                    let slot = match index.find(hash, same) {
                         Some(slot) => slot,
                         None => {
                             let slot = give(free, known, hash);
-                            put(values, slot, key);
+                            values.put(slot, key);
                             if missing != 0 || (slot as usize) < absent.len() {
-                                put(absent, slot, missing);
+                                absent.put(slot, missing);
                             }
-                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            index.insert(hash, slot, known);
                             fresh.push(i as u32);
                             slot
                         }
@@ -220,8 +220,8 @@ impl KeyTable {
                         Encoded::Rows(rows) => (rows.row(row).data(), true),
                     };
                     let hash = hashes[i];
-                    let same = |s: &u32| arena.get(places[*s as usize]) == key && valid[*s as usize] == is_valid;
-                    let found = index.find(hash, same).copied();
+                    let same = |s: u32| arena.get(places[s as usize]) == key && valid[s as usize] == is_valid;
+                    let found = index.find(hash, same);
                     let slot = match found {
                         Some(slot) => slot,
                         None => {
@@ -229,9 +229,9 @@ impl KeyTable {
                                 ArrowError::ComputeError("more than 1 TB of key bytes in one operator; raise the parallelism".into())
                             })?;
                             let slot = give(free, known, hash);
-                            put(places, slot, place);
-                            put(valid, slot, is_valid);
-                            index.insert_unique(hash, slot, |s| known[*s as usize]);
+                            places.put(slot, place);
+                            valid.put(slot, is_valid);
+                            index.insert(hash, slot, known);
                             fresh.push(i as u32);
                             slot
                         }
@@ -247,10 +247,7 @@ impl KeyTable {
     pub fn remove(&mut self, slot: u32) {
         if !matches!(self.store, Store::Unit) {
             let hash = self.hashes[slot as usize];
-            match self.index.find_entry(hash, |s| *s == slot) {
-                Ok(entry) => drop(entry.remove()),
-                Err(_) => panic!("slot {slot} holds no key"),
-            }
+            assert!(self.index.remove(hash, slot), "slot {slot} holds no key");
         }
         self.free.push(slot);
         if let Store::Bytes { arena, places, .. } = &mut self.store {
@@ -262,9 +259,14 @@ impl KeyTable {
         }
     }
 
-    /// How many new keys can be entered before anything that is kept by slot must grow.
-    pub fn room(&self) -> usize {
-        self.free.len() + self.hashes.capacity() - self.hashes.len()
+    /// How many slots below [`KeyTable::capacity`] have no key.
+    pub fn vacant(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Bytes of memory that the table will have in addition soon, when its index grows.
+    pub fn growth(&self) -> usize {
+        self.index.growth()
     }
 
     /// All slots in use, ascending.
@@ -327,15 +329,15 @@ impl KeyTable {
         self.memory_by_slot() + keys
     }
 
-    /// The bytes of memory of what is kept by slot, and so doubles when it grows: all but the bytes of keys.
+    /// The bytes of memory of what is kept by slot, and so stays when keys are removed: all but the bytes of keys.
     pub fn memory_by_slot(&self) -> usize {
         let store = match &self.store {
             Store::Unit => 0,
-            Store::Ints { values, valid } => values.capacity() * 8 + valid.capacity(),
-            Store::Pairs { values, absent } => values.capacity() * 16 + absent.capacity(),
-            Store::Bytes { places, valid, .. } => places.capacity() * 8 + valid.capacity(),
+            Store::Ints { values, valid } => values.memory() + valid.memory(),
+            Store::Pairs { values, absent } => values.memory() + absent.memory(),
+            Store::Bytes { places, valid, .. } => places.memory() + valid.memory(),
         };
-        store + self.index.allocation_size() + self.hashes.capacity() * 8 + self.free.capacity() * 4
+        store + self.index.memory() + self.hashes.memory() + self.free.capacity() * 4
     }
 }
 
@@ -346,7 +348,7 @@ enum Encoded<'a> {
     Rows(arrow::row::Rows),
 }
 
-fn give(free: &mut Vec<u32>, hashes: &mut Vec<u64>, hash: u64) -> u32 {
+fn give(free: &mut Vec<u32>, hashes: &mut SlotVec<u64>, hash: u64) -> u32 {
     match free.pop() {
         Some(slot) => {
             hashes[slot as usize] = hash;
@@ -357,13 +359,6 @@ fn give(free: &mut Vec<u32>, hashes: &mut Vec<u64>, hash: u64) -> u32 {
             (hashes.len() - 1) as u32
         }
     }
-}
-
-fn put<T: Default + Clone>(column: &mut Vec<T>, slot: u32, value: T) {
-    if column.len() <= slot as usize {
-        column.resize(slot as usize + 1, T::default());
-    }
-    column[slot as usize] = value;
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ mod key_table;
 pub mod lock;
 mod packed;
 pub mod runs;
+mod slot_index;
+mod slot_vec;
 mod table;
 
 pub use key_table::{KeyTable, Slots};
+pub use slot_vec::{SlotVec, on_much_state};
 pub use table::{HASH_COLUMN, StateTable};

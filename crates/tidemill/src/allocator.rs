@@ -9,9 +9,9 @@
 //! spent more time on that than on its rows.
 //!
 //! The system's large pages (transparent huge pages of 2 MB) are for jobs that have much in memory: a small one uses a part of
-//! each, and all of it counts. They are switched on with the first allocation of some megabytes, a table of state as a rule, or
-//! when much is held in blocks of half a megabyte, as of pages of Parquet: clearing small pages, one fault each, was a fifth of
-//! the reading of a wide file.
+//! each, and all of it counts. They are switched on when state by slot has some megabytes, which is mapped beside this allocator
+//! (`tidemill_state::SlotVec`), with the first allocation of as much, or when much is held in blocks of half a megabyte, as of
+//! pages of Parquet: clearing small pages, one fault each, was a fifth of the reading of a wide file.
 //!
 //! What a thread took and another freed goes back only when the first one asks for more: memory of one that rests would stay
 //! with it. So threads that rest have it looked for now and then.
@@ -99,13 +99,20 @@ fn large_pages(_on: bool) -> bool {
     false
 }
 
+/// Somebody has use for large pages in memory that is not allocated here.
+pub fn want_large_pages() {
+    if SMALL_PAGES.load(Ordering::Relaxed) && SMALL_PAGES.swap(false, Ordering::Relaxed) {
+        large_pages(true);
+    }
+}
+
 /// An allocation of `size` bytes is about to be made.
 #[inline]
 fn taking(size: usize) {
     if size >= COUNTED && SMALL_PAGES.load(Ordering::Relaxed) {
         let held = HELD.fetch_add(size, Ordering::Relaxed).saturating_add(size);
-        if (size >= LARGE || held >= MUCH) && SMALL_PAGES.swap(false, Ordering::Relaxed) {
-            large_pages(true);
+        if size >= LARGE || held >= MUCH {
+            want_large_pages();
         }
     }
 }

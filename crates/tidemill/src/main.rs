@@ -39,6 +39,7 @@ fn notice(text: &str) {
 fn main() -> ExitCode {
     allocator::begin_with_small_pages();
     allocator::keep_what_is_free();
+    tidemill_state::on_much_state(allocator::want_large_pages);
     tidemill_hub::register();
     tidemill_connect::notices(notice);
     tidemill_runtime::at_rest(allocator::collect_at_times);

@@ -219,6 +219,15 @@ impl Calls {
         self.parts.iter().map(memory).sum()
     }
 
+    /// Bytes of these that are free again when slots are cleared.
+    pub fn heap(&self) -> usize {
+        let heap = |part: &Part| match &part.state {
+            State::One(accumulator) => accumulator.heap(),
+            State::Shared(distinct) => distinct.heap(),
+        };
+        self.parts.iter().map(heap).sum()
+    }
+
     fn evaluate(&self, block: &Block) -> Result<Vec<ArrayRef>, OperatorError> {
         let rows = block.rows();
         self.expressions.iter().map(|e| Ok(e.evaluate(&block.batch)?.into_array(rows)?)).collect()

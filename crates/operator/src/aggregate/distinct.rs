@@ -198,4 +198,8 @@ impl Accumulator for Distinct {
     fn memory(&self) -> usize {
         self.seen.memory() + self.bits.capacity() * 4 + self.inner.iter().map(|(_, accumulator)| accumulator.memory()).sum::<usize>()
     }
+
+    fn heap(&self) -> usize {
+        self.seen.memory() + self.inner.iter().map(|(_, accumulator)| accumulator.heap()).sum::<usize>()
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::datatypes::DataType;
+use tidemill_state::SlotVec;
 
 use super::{Accumulator, Rows};
 use crate::OperatorError;
@@ -16,14 +17,14 @@ pub(super) fn accumulator(last: bool, ignore_nulls: bool, data_type: &DataType) 
 }
 
 fn boxed<C: Cell>(last: bool, ignore_nulls: bool, data_type: &DataType) -> Box<dyn Accumulator> {
-    Box::new(End::<C> { last, ignore_nulls, values: Vec::new(), output: data_type.clone(), heap: 0 })
+    Box::new(End::<C> { last, ignore_nulls, values: SlotVec::new(), output: data_type.clone(), heap: 0 })
 }
 
 struct End<C: Cell> {
     last: bool,
     ignore_nulls: bool,
     /// By slot; `None` before there was a row that counts.
-    values: Vec<Option<Option<C::Item>>>,
+    values: SlotVec<Option<Option<C::Item>>>,
     output: DataType,
     /// Bytes that a value points to, on average in the newest block.
     heap: usize,
@@ -53,9 +54,7 @@ impl<C: Cell> End<C> {
 
 impl<C: Cell> Accumulator for End<C> {
     fn resize(&mut self, slots: usize) {
-        if self.values.len() < slots {
-            self.values.resize_with(slots, || None);
-        }
+        self.values.resize(slots, None);
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -107,6 +106,10 @@ impl<C: Cell> Accumulator for End<C> {
     }
 
     fn memory(&self) -> usize {
-        self.values.capacity() * size_of::<Option<Option<C::Item>>>() + self.values.len() * self.heap
+        self.values.memory() + self.heap()
+    }
+
+    fn heap(&self) -> usize {
+        self.values.len() * self.heap
     }
 }

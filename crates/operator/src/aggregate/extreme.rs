@@ -9,6 +9,7 @@ use arrow::array::{Array, ArrayRef, Int64Array, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{OwnedRow, Row, RowConverter, SortField};
+use tidemill_state::SlotVec;
 
 use super::{Accumulator, Rows, pairs};
 use crate::OperatorError;
@@ -19,7 +20,7 @@ pub(super) fn accumulator(largest: bool, data_type: &DataType, retracts: bool) -
         ($($pattern:pat => $type:ident),* $(,)?) => {
             match data_type {
                 $($pattern if !retracts => return Some(Box::new(PrimitiveExtreme::<arrow::datatypes::$type> {
-                    largest, best: Vec::new(), output: data_type.clone(),
+                    largest, best: SlotVec::new(), output: data_type.clone(),
                 })),)*
                 _ => {}
             }
@@ -41,20 +42,20 @@ pub(super) fn accumulator(largest: bool, data_type: &DataType, retracts: bool) -
         DataType::Timestamp(TimeUnit::Nanosecond, _) => TimestampNanosecondType,
     }
     if *data_type == DataType::Utf8 && !retracts {
-        return Some(Box::new(TextExtreme { largest, best: Vec::new(), bytes: 0 }));
+        return Some(Box::new(TextExtreme { largest, best: SlotVec::new(), bytes: 0 }));
     }
     let field = SortField::new(data_type.clone());
     if !RowConverter::supports_fields(std::slice::from_ref(&field)) {
         return None;
     }
     let converter = RowConverter::new(vec![field]).ok()?;
-    Some(Box::new(RowExtreme { largest, retracts, states: Vec::new(), converter, output: data_type.clone(), bytes: 0 }))
+    Some(Box::new(RowExtreme { largest, retracts, states: SlotVec::new(), converter, output: data_type.clone(), bytes: 0 }))
 }
 
 /// MIN or MAX of fixed-width values that are never retracted.
 struct PrimitiveExtreme<T: arrow::datatypes::ArrowPrimitiveType> {
     largest: bool,
-    best: Vec<Option<T::Native>>,
+    best: SlotVec<Option<T::Native>>,
     output: DataType,
 }
 
@@ -79,9 +80,7 @@ impl<T: arrow::datatypes::ArrowPrimitiveType> PrimitiveExtreme<T> {
 
 impl<T: arrow::datatypes::ArrowPrimitiveType> Accumulator for PrimitiveExtreme<T> {
     fn resize(&mut self, slots: usize) {
-        if self.best.len() < slots {
-            self.best.resize(slots, None);
-        }
+        self.best.resize(slots, None);
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -143,7 +142,7 @@ impl<T: arrow::datatypes::ArrowPrimitiveType> Accumulator for PrimitiveExtreme<T
     }
 
     fn memory(&self) -> usize {
-        self.best.capacity() * size_of::<Option<T::Native>>()
+        self.best.memory()
     }
 }
 
@@ -151,7 +150,7 @@ impl<T: arrow::datatypes::ArrowPrimitiveType> Accumulator for PrimitiveExtreme<T
 struct TextExtreme {
     largest: bool,
     /// A text that is replaced leaves its memory to the next.
-    best: Vec<Option<String>>,
+    best: SlotVec<Option<String>>,
     bytes: usize,
 }
 
@@ -183,9 +182,7 @@ impl TextExtreme {
 
 impl Accumulator for TextExtreme {
     fn resize(&mut self, slots: usize) {
-        if self.best.len() < slots {
-            self.best.resize(slots, None);
-        }
+        self.best.resize(slots, None);
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -246,7 +243,11 @@ impl Accumulator for TextExtreme {
     }
 
     fn memory(&self) -> usize {
-        self.best.capacity() * size_of::<Option<String>>() + self.bytes
+        self.best.memory() + self.bytes
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -254,13 +255,13 @@ impl Accumulator for TextExtreme {
 struct RowExtreme {
     largest: bool,
     retracts: bool,
-    states: Vec<State>,
+    states: SlotVec<State>,
     converter: RowConverter,
     output: DataType,
     bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     best: Option<OwnedRow>,
     /// With retractions: every value in the group and how often it is there. A count is negative
@@ -315,9 +316,7 @@ impl RowExtreme {
 
 impl Accumulator for RowExtreme {
     fn resize(&mut self, slots: usize) {
-        if self.states.len() < slots {
-            self.states.resize_with(slots, State::default);
-        }
+        self.states.resize(slots, State::default());
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -397,6 +396,10 @@ impl Accumulator for RowExtreme {
     }
 
     fn memory(&self) -> usize {
-        self.states.capacity() * size_of::<State>() + self.bytes
+        self.states.memory() + self.bytes
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes
     }
 }

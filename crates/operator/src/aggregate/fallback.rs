@@ -157,4 +157,8 @@ impl Accumulator for Fallback {
     fn memory(&self) -> usize {
         self.slots.iter().flatten().map(|a| a.size()).sum::<usize>() + self.slots.capacity() * 16
     }
+
+    fn heap(&self) -> usize {
+        self.memory()
+    }
 }

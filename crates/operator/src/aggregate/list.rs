@@ -9,6 +9,7 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field};
 use arrow::row::{OwnedRow, Row, RowConverter, SortField};
+use tidemill_state::SlotVec;
 
 use super::{Accumulator, AggregateCall, Rows};
 use crate::OperatorError;
@@ -34,7 +35,7 @@ pub(super) fn accumulator(call: &AggregateCall) -> Option<Box<dyn Accumulator>> 
     Some(Box::new(List {
         wanted,
         ignore_nulls: call.function.ignore_nulls(),
-        lists: Vec::new(),
+        lists: SlotVec::new(),
         converter,
         item: data_type.clone(),
         output: call.output.data_type().clone(),
@@ -45,7 +46,7 @@ pub(super) fn accumulator(call: &AggregateCall) -> Option<Box<dyn Accumulator>> 
 struct List {
     wanted: Wanted,
     ignore_nulls: bool,
-    lists: Vec<VecDeque<OwnedRow>>,
+    lists: SlotVec<VecDeque<OwnedRow>>,
     converter: RowConverter,
     item: DataType,
     output: DataType,
@@ -115,7 +116,7 @@ impl List {
 impl Accumulator for List {
     fn resize(&mut self, slots: usize) {
         if self.lists.len() < slots {
-            self.lists.resize_with(slots, VecDeque::new);
+            self.lists.resize(slots, VecDeque::new());
         }
     }
 
@@ -173,6 +174,10 @@ impl Accumulator for List {
     }
 
     fn memory(&self) -> usize {
-        self.bytes + self.lists.capacity() * size_of::<VecDeque<OwnedRow>>()
+        self.bytes + self.lists.memory()
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes
     }
 }

@@ -163,6 +163,11 @@ pub trait Accumulator: Send {
 
     /// Bytes of memory.
     fn memory(&self) -> usize;
+
+    /// Bytes of these that are free again, for this or for others, when slots are cleared.
+    fn heap(&self) -> usize {
+        0
+    }
 }
 
 /// The accumulator for a call. With `retracts` it must be able to take rows out.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Int64Type};
-use tidemill_state::{KeyTable, Slots, hash, ints};
+use tidemill_state::{KeyTable, SlotVec, Slots, hash, ints};
 
 use crate::OperatorError;
 
@@ -79,7 +79,7 @@ pub(super) struct Seen {
     places: Vec<Entry>,
     len: usize,
     /// How many entries a slot has.
-    held: Vec<u32>,
+    held: SlotVec<u32>,
 }
 
 impl Seen {
@@ -93,15 +93,13 @@ impl Seen {
             [one] if ints::is_int(one) => Values::Ints(one.clone()),
             _ => Values::Keys { table: KeyTable::new(types.to_vec())?, uses: Vec::new(), scratch: Slots::default() },
         };
-        Ok(Seen { values, filters, counts: counted.then(Counts::default), places: Vec::new(), len: 0, held: Vec::new() })
+        Ok(Seen { values, filters, counts: counted.then(Counts::default), places: Vec::new(), len: 0, held: SlotVec::new() })
     }
 
     /// Makes room for slots below `slots`.
     pub fn resize(&mut self, slots: usize) {
         assert!(slots < NULL as usize, "fewer than 2^31 groups");
-        if self.held.len() < slots {
-            self.held.resize(slots, 0);
-        }
+        self.held.resize(slots, 0);
     }
 
     /// Lets rows through filters: `bits` has a bit for each filter that a row passes. Afterwards it has
@@ -275,7 +273,7 @@ impl Seen {
             Values::Keys { table, uses, .. } => table.memory() + uses.capacity() * 4,
         };
         let counts = self.counts.as_ref().map_or(0, |c| c.of.capacity() * 8 + c.free.capacity() * 4);
-        values + counts + self.places.capacity() * size_of::<Entry>() + self.held.capacity() * 4
+        values + counts + self.places.capacity() * size_of::<Entry>() + self.held.memory()
     }
 }
 

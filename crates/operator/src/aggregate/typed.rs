@@ -10,11 +10,12 @@ use super::{Accumulator, Rows, pairs};
 use crate::OperatorError;
 use tidemill_plan::aggregate::variance::{Moments, Statistic};
 use tidemill_plan::float_sum::FloatSum;
+use tidemill_state::SlotVec;
 
 /// The accumulator for a function of this name and these types, if there is one here.
 pub(super) fn accumulator(name: &str, input: Option<&DataType>, output: &DataType) -> Option<Box<dyn Accumulator>> {
     Some(match (name, input, output) {
-        ("count", _, DataType::Int64) => Box::new(Count { counts: Vec::new() }),
+        ("count", _, DataType::Int64) => Box::new(Count { counts: SlotVec::new() }),
         ("sum", Some(DataType::Int64), DataType::Int64) => Box::new(Typed::<SumInt>::new(output)),
         ("sum", Some(DataType::Decimal128(..)), DataType::Decimal128(..)) => Box::new(Typed::<SumDecimal>::new(output)),
         ("sum", Some(DataType::Float64), DataType::Float64) => Box::new(Typed::<SumFloat<Float64Type>>::new(output)),
@@ -50,13 +51,13 @@ pub(super) trait Kernel: Send + 'static {
 
 /// States of a kernel by slot.
 pub(super) struct Typed<K: Kernel> {
-    states: Vec<K::State>,
+    states: SlotVec<K::State>,
     output: DataType,
 }
 
 impl<K: Kernel> Typed<K> {
     fn new(output: &DataType) -> Self {
-        Typed { states: Vec::new(), output: output.clone() }
+        Typed { states: SlotVec::new(), output: output.clone() }
     }
 
     fn array(&self, values: PrimitiveArray<K::Out>) -> ArrayRef {
@@ -72,9 +73,7 @@ pub(crate) fn overflow(output: &DataType) -> OperatorError {
 
 impl<K: Kernel> Accumulator for Typed<K> {
     fn resize(&mut self, slots: usize) {
-        if self.states.len() < slots {
-            self.states.resize(slots, K::State::default());
-        }
+        self.states.resize(slots, K::State::default());
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -169,7 +168,7 @@ impl<K: Kernel> Accumulator for Typed<K> {
     }
 
     fn memory(&self) -> usize {
-        self.states.capacity() * size_of::<K::State>()
+        self.states.memory()
     }
 }
 
@@ -399,14 +398,12 @@ impl<const WHICH: u8> Kernel for Spread<WHICH> {
 
 /// `COUNT(*)`, or `COUNT(x, …)`: rows in which no argument is NULL.
 struct Count {
-    counts: Vec<i64>,
+    counts: SlotVec<i64>,
 }
 
 impl Accumulator for Count {
     fn resize(&mut self, slots: usize) {
-        if self.counts.len() < slots {
-            self.counts.resize(slots, 0);
-        }
+        self.counts.resize(slots, 0);
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
@@ -502,6 +499,6 @@ impl Accumulator for Count {
     }
 
     fn memory(&self) -> usize {
-        self.counts.capacity() * 8
+        self.counts.memory()
     }
 }

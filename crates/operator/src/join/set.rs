@@ -11,7 +11,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use tidemill_block::{Block, RowKind};
 use tidemill_plan::optimize::set_operation::SetKind;
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use super::{Expiry, stats};
 use crate::{Operator, OperatorError, OperatorStats, Output, Progress};
@@ -21,9 +21,9 @@ pub struct SetOperation {
     kind: SetKind,
     schema: SchemaRef,
     table: KeyTable,
-    counts: Vec<[i64; 2]>,
+    counts: SlotVec<[i64; 2]>,
     /// Processing time (ms) of the last change; empty if nothing expires.
-    touched: Vec<i64>,
+    touched: SlotVec<i64>,
     scratch: Slots,
     expiry: Expiry,
     unknown: u64,
@@ -41,8 +41,8 @@ impl SetOperation {
             kind,
             schema,
             table: KeyTable::new(types)?,
-            counts: Vec::new(),
-            touched: Vec::new(),
+            counts: SlotVec::new(),
+            touched: SlotVec::new(),
             scratch: Slots::default(),
             expiry: Expiry::new(ttl_ms),
             unknown: 0,
@@ -158,7 +158,7 @@ impl Operator for SetOperation {
     }
 
     fn stats(&self) -> OperatorStats {
-        stats(self.table.len(), self.table.memory() + self.counts.capacity() * 16 + self.touched.capacity() * 8, self.unknown)
+        stats(self.table.len(), self.table.memory() + self.counts.memory() + self.touched.memory(), self.unknown)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayData, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::error::ArrowError;
-use tidemill_state::{KeyTable, Slots, hash};
+use tidemill_state::{KeyTable, SlotVec, Slots, hash};
 
 use super::store::{NO_ROW, RowStore, column_data};
 
@@ -31,8 +31,8 @@ pub(super) struct Side {
     options: SideOptions,
     pub store: RowStore,
     /// By slot of the key: the first row, and how many rows there are, equal ones counted each.
-    heads: Vec<u32>,
-    totals: Vec<u64>,
+    heads: SlotVec<u32>,
+    totals: SlotVec<u64>,
     /// By row: the neighbours in its key's chain; `previous` only where rows can leave.
     next: Vec<u32>,
     previous: Vec<u32>,
@@ -55,8 +55,8 @@ impl Side {
         Ok(Side {
             options,
             store: RowStore::new(types),
-            heads: Vec::new(),
-            totals: Vec::new(),
+            heads: SlotVec::new(),
+            totals: SlotVec::new(),
             next: Vec::new(),
             previous: Vec::new(),
             counts: Vec::new(),
@@ -343,8 +343,8 @@ impl Side {
     pub fn memory(&self) -> usize {
         let by_row = [&self.next, &self.previous, &self.counts, &self.matches, &self.keys];
         self.store.memory()
-            + self.heads.capacity() * 4
-            + self.totals.capacity() * 8
+            + self.heads.memory()
+            + self.totals.memory()
             + self.touched.capacity() * 8
             + by_row.iter().map(|v| v.capacity() * 4).sum::<usize>()
             + self.contents.as_ref().map_or(0, Contents::memory)

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::row::{RowConverter, Rows, SortField};
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END};
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use super::store::RowStore;
 use super::{RankSpec, Ties};
@@ -96,11 +96,11 @@ pub struct KeepFirst {
     /// The rows kept.
     store: RowStore,
     /// By slot: the row of this block that the key stands at.
-    newest: Vec<u32>,
+    newest: SlotVec<u32>,
     /// By slot: the time of the first row so far, [`OPEN`] or [`DONE`].
-    times: Vec<i64>,
+    times: SlotVec<i64>,
     /// By slot: the number of that row in the store.
-    ids: Vec<u32>,
+    ids: SlotVec<u32>,
     free: Vec<u32>,
     next: u32,
     /// Times at which keys may be due. A key has one that is its row's, and may have later ones that
@@ -120,9 +120,9 @@ impl KeepFirst {
         Ok(KeepFirst {
             store: RowStore::new(spec.input.fields().iter().map(|f| f.data_type()))?,
             common: Common::new(spec, time)?,
-            newest: Vec::new(),
-            times: Vec::new(),
-            ids: Vec::new(),
+            newest: SlotVec::new(),
+            times: SlotVec::new(),
+            ids: SlotVec::new(),
             free: Vec::new(),
             next: 0,
             due: BinaryHeap::new(),
@@ -255,7 +255,7 @@ impl Operator for KeepFirst {
     }
 
     fn stats(&self) -> OperatorStats {
-        let by_slot = self.times.capacity() * 8 + (self.ids.capacity() + self.free.capacity() + self.newest.capacity()) * 4;
+        let by_slot = self.times.memory() + self.ids.memory() + self.newest.memory() + self.free.capacity() * 4;
         let memory = self.common.table.memory() + self.store.memory() + by_slot;
         OperatorStats {
             entries: self.common.table.len() as u64,

@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{filter, take};
 use tidemill_block::{Block, NO_WATERMARK, RowKind};
 use tidemill_state::runs::StateRuns;
-use tidemill_state::{KeyTable, Slots, StateTable};
+use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
 use super::RankSpec;
 use super::dedup::Common;
@@ -29,7 +29,7 @@ pub struct KeepLast {
     fold: bool,
     update_before: bool,
     /// By slot.
-    latest: Vec<Latest>,
+    latest: SlotVec<Latest>,
     rows: Chunks,
     /// By chunk and row: the slot of the key.
     owners: Vec<Vec<u32>>,
@@ -102,7 +102,7 @@ impl KeepLast {
             common: Common::new(spec, time)?,
             fold,
             update_before,
-            latest: Vec::new(),
+            latest: SlotVec::new(),
             owners: Vec::new(),
             live: Vec::new(),
             replaced: Vec::new(),
@@ -261,8 +261,7 @@ impl Resident for KeepLast {
 
     fn memory(&self) -> Memory {
         let by_row: usize = self.owners.iter().map(|o| o.capacity() * 4 + 32).sum();
-        let by_slot = self.latest.capacity() * size_of::<Latest>();
-        let table = &self.common.table;
+        let (table, by_slot) = (&self.common.table, self.latest.memory());
         Memory { all: table.memory() + self.rows.memory() + by_row + by_slot, by_slot: table.memory_by_slot() + by_slot }
     }
 }

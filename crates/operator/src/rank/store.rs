@@ -8,6 +8,8 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, SortField};
 
+use tidemill_state::SlotVec;
+
 use crate::OperatorError;
 use crate::gather::Strings;
 
@@ -18,8 +20,8 @@ const GARBAGE_MIN: usize = 1 << 16;
 #[derive(Default)]
 pub(super) struct Bytes {
     arena: Vec<u8>,
-    starts: Vec<usize>,
-    lengths: Vec<u32>,
+    starts: SlotVec<usize>,
+    lengths: SlotVec<u32>,
     /// Bytes of the arena that some number refers to.
     used: usize,
 }
@@ -53,15 +55,13 @@ impl Bytes {
 
     /// Makes room for numbers below `len`.
     fn grow(&mut self, len: usize) {
-        if self.starts.len() < len {
-            self.starts.resize(len, 0);
-            self.lengths.resize(len, 0);
-        }
+        self.starts.resize(len, 0);
+        self.lengths.resize(len, 0);
     }
 
     fn collect(&mut self) {
         let mut arena = Vec::with_capacity(self.used + self.used / 2);
-        for (start, length) in self.starts.iter_mut().zip(&self.lengths) {
+        for (start, length) in self.starts.iter_mut().zip(self.lengths.iter()) {
             let from = *start;
             *start = arena.len();
             arena.extend_from_slice(&self.arena[from..from + *length as usize]);
@@ -70,7 +70,7 @@ impl Bytes {
     }
 
     pub fn memory(&self) -> usize {
-        self.arena.capacity() + self.starts.capacity() * 8 + self.lengths.capacity() * 4
+        self.arena.capacity() + self.starts.memory() + self.lengths.memory()
     }
 }
 
@@ -83,17 +83,17 @@ struct Column {
     data_type: DataType,
     values: Values,
     /// Which numbers hold NULL; empty as long as none ever did.
-    nulls: Vec<bool>,
+    nulls: SlotVec<bool>,
 }
 
 /// Values by number. Numbers are kept by their width, whatever their type.
 enum Values {
-    Bits8(Vec<i8>),
-    Bits16(Vec<i16>),
-    Bits32(Vec<i32>),
-    Bits64(Vec<i64>),
-    Bits128(Vec<i128>),
-    Boolean(Vec<bool>),
+    Bits8(SlotVec<i8>),
+    Bits16(SlotVec<i16>),
+    Bits32(SlotVec<i32>),
+    Bits64(SlotVec<i64>),
+    Bits128(SlotVec<i128>),
+    Boolean(SlotVec<bool>),
     Text(Bytes),
     Binary(Bytes),
     /// Anything else in Arrow's row form, NULL included.
@@ -137,21 +137,21 @@ impl RowStore {
 impl Column {
     fn new(data_type: &DataType) -> Result<Self, OperatorError> {
         let values = match data_type {
-            DataType::Boolean => Values::Boolean(Vec::new()),
+            DataType::Boolean => Values::Boolean(SlotVec::new()),
             DataType::Utf8 => Values::Text(Bytes::default()),
             DataType::Binary => Values::Binary(Bytes::default()),
-            DataType::Decimal128(..) => Values::Bits128(Vec::new()),
+            DataType::Decimal128(..) => Values::Bits128(SlotVec::new()),
             // The halves of an interval need not be aligned as one number is.
             DataType::Interval(_) => Self::encoded(data_type)?,
             other => match other.primitive_width() {
-                Some(1) => Values::Bits8(Vec::new()),
-                Some(2) => Values::Bits16(Vec::new()),
-                Some(4) => Values::Bits32(Vec::new()),
-                Some(8) => Values::Bits64(Vec::new()),
+                Some(1) => Values::Bits8(SlotVec::new()),
+                Some(2) => Values::Bits16(SlotVec::new()),
+                Some(4) => Values::Bits32(SlotVec::new()),
+                Some(8) => Values::Bits64(SlotVec::new()),
                 _ => Self::encoded(other)?,
             },
         };
-        Ok(Column { data_type: data_type.clone(), values, nulls: Vec::new() })
+        Ok(Column { data_type: data_type.clone(), values, nulls: SlotVec::new() })
     }
 
     fn encoded(data_type: &DataType) -> Result<Values, OperatorError> {
@@ -167,9 +167,7 @@ impl Column {
             Values::Bits64(to) => scatter(to, len, ids, rows, data.buffer(0)),
             Values::Bits128(to) => scatter(to, len, ids, rows, data.buffer(0)),
             Values::Boolean(to) => {
-                if to.len() < len {
-                    to.resize(len, false);
-                }
+                to.resize(len, false);
                 let from = column.as_boolean().values();
                 ids.iter().zip(rows).for_each(|(id, row)| to[*id as usize] = from.value(*row as usize));
             }
@@ -191,9 +189,7 @@ impl Column {
         }
         let nulls = column.nulls().filter(|n| n.null_count() > 0);
         if nulls.is_some() || !self.nulls.is_empty() {
-            if self.nulls.len() < len {
-                self.nulls.resize(len, false);
-            }
+            self.nulls.resize(len, false);
             ids.iter().zip(rows).for_each(|(id, row)| self.nulls[*id as usize] = nulls.is_some_and(|n| n.is_null(*row as usize)));
         }
         Ok(())
@@ -233,22 +229,20 @@ impl Column {
 
     fn memory(&self) -> usize {
         let values = match &self.values {
-            Values::Bits8(v) => v.capacity(),
-            Values::Bits16(v) => v.capacity() * 2,
-            Values::Bits32(v) => v.capacity() * 4,
-            Values::Bits64(v) => v.capacity() * 8,
-            Values::Bits128(v) => v.capacity() * 16,
-            Values::Boolean(v) => v.capacity(),
+            Values::Bits8(v) => v.memory(),
+            Values::Bits16(v) => v.memory(),
+            Values::Bits32(v) => v.memory(),
+            Values::Bits64(v) => v.memory(),
+            Values::Bits128(v) => v.memory(),
+            Values::Boolean(v) => v.memory(),
             Values::Text(v) | Values::Binary(v) | Values::Encoded(_, v) => v.memory(),
         };
-        values + self.nulls.capacity()
+        values + self.nulls.memory()
     }
 }
 
-fn scatter<T: ArrowNativeType>(to: &mut Vec<T>, len: usize, ids: &[u32], rows: &[u32], from: &[T]) {
-    if to.len() < len {
-        to.resize(len, T::default());
-    }
+fn scatter<T: ArrowNativeType>(to: &mut SlotVec<T>, len: usize, ids: &[u32], rows: &[u32], from: &[T]) {
+    to.resize(len, T::default());
     for (id, row) in ids.iter().zip(rows) {
         to[*id as usize] = from[*row as usize];
     }

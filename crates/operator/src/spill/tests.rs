@@ -219,7 +219,7 @@ fn groups_that_come_and_go() {
         let make = || group(&calls, true, fold);
         // What is there, so that only that is taken back.
         let mut there: Vec<(String, i64)> = Vec::new();
-        same_with_little_memory(&format!("come-and-go-{fold}"), &make, 512 << 10, |random| {
+        same_with_little_memory(&format!("come-and-go-{fold}"), &make, 128 << 10, |random| {
             let mut rows: Vec<(RowKind, (String, i64))> = Vec::new();
             for _ in 0..1 + random.below(300) {
                 if random.below(5) < 2 && !there.is_empty() {
@@ -316,4 +316,32 @@ fn memory_stays_within_its_share() {
     assert_eq!(operator.stats().entries, 150_000);
     assert!(most <= share as u64 * 2, "{most} bytes of {share}");
     assert!(operator.disk_stats().unwrap().writes >= 120_000);
+}
+
+/// The same of keys that take nothing but their slots, which stay when keys leave: the slots are filled again and again.
+#[test]
+fn slots_are_filled_again() {
+    let folder = Folder::new("slots");
+    let share = 8 << 20;
+    let schema = Arc::new(Schema::new(vec![Field::new("v", DataType::Int64, true), Field::new("c", DataType::Int64, false)]));
+    let mut operator =
+        GroupAggregate::new(vec![column("v", 1)], vec![DataType::Int64], calls(&[("count", false)]), schema, false, true, true).unwrap();
+    operator.spill_to(place(&folder.0, 0, 0, 1, share));
+    let mut out = Output::default();
+    let (mut most, mut fewest) = (0, u64::MAX);
+    for block in 0..400 {
+        let rows: Vec<(String, i64)> = (0..2000).map(|row| (String::new(), block * 2000 + row)).collect();
+        operator.on_block(0, Block::inserts(batch(&rows), 0), &mut out).unwrap();
+        out.blocks.clear();
+        most = most.max(operator.stats().memory);
+        // No key comes twice, so what was written is no longer here.
+        if let Some(disk) = operator.disk_stats() {
+            fewest = fewest.min(operator.stats().entries - disk.writes);
+        }
+    }
+    assert_eq!(operator.stats().entries, 800_000);
+    // A vector that is not yet mapped doubles, and a filter that grows is there twice for a moment: of so little that is much.
+    assert!(most <= share as u64 * 3 / 2, "{most} bytes of {share}");
+    // Some 60 bytes each, and half of the share is the store's.
+    assert!(fewest * 160 >= share as u64, "only {fewest} keys stayed in {share} bytes");
 }

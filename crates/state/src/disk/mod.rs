@@ -232,6 +232,20 @@ impl ColdStore {
         Ok(())
     }
 
+    /// Whether the buffer is nearly full and there is no room for it yet, the one before being written or too many runs to be
+    /// merged: some more rows may have to wait for a disk. For those who can do something else meanwhile.
+    ///
+    /// # Errors
+    /// What the threads of the store could not do: nobody would have to wait for that.
+    pub fn may_wait(&self) -> Result<bool, ColdError> {
+        if self.active.bytes() < self.run_bytes / 4 * 3 {
+            return Ok(false);
+        }
+        let mut state = self.shared.lock();
+        self.shared.surface(&mut state)?;
+        Ok(!state.has_room())
+    }
+
     /// Hears of what the threads did meanwhile, and does the store's part in making filters.
     fn begin(&mut self) -> Result<(), ColdError> {
         let mut state = self.shared.lock();

@@ -1,10 +1,11 @@
 //! Reading rows by their hashes.
 //!
-//! The hashes of a call are sorted once. Then every run, the newest first, is asked for those that its filter
-//! does not refuse: the pages are found in the index, neighbours are read by one call to the kernel, and in a page
-//! the hash is searched. A key that was found in a newer run hides older versions. All runs are asked, though
+//! The hashes of a call are sorted once. Then the pages are found in the index of every run, the newest first, for those that
+//! its filter does not refuse; neighbours are read by one call to the kernel, and in a page the hash is searched. Where a disk
+//! has to be waited for, the kernel is told which pages come next, of other runs too, so that they are read side by side. A key that was found in a newer run hides older versions. All runs are asked, though
 //! the first answer is nearly always the only key: two keys may have one hash.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::ArrayRef;
@@ -32,10 +33,20 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Scratch {
     /// Hashes asked for, sorted, each once.
     asked: Vec<u64>,
-    /// A page, and which of `asked` may be on it.
-    wanted: Vec<(u32, u32)>,
+    /// Where to look.
+    wanted: Vec<Wanted>,
     bytes: Vec<u8>,
     found: Found,
+}
+
+/// A page on which a row may be.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// The run, by its place among those asked.
+    run: u32,
+    page: u32,
+    /// Which of the hashes asked for.
+    number: u32,
 }
 
 /// Rows that were found.
@@ -77,27 +88,32 @@ impl Found {
 
 impl Scratch {
     fn memory(&self) -> usize {
-        self.asked.capacity() * 8 + self.wanted.capacity() * 8 + self.bytes.capacity() + self.found.arena.capacity()
+        self.asked.capacity() * 8 + self.wanted.capacity() * size_of::<Wanted>() + self.bytes.capacity() + self.found.arena.capacity()
     }
 
-    /// Finds the rows of a run; returns the bytes read.
-    fn ask(&mut self, place: &Place, run: &Run) -> Result<u64, ColdError> {
+    /// Finds the rows of runs, the newest first; returns the bytes read.
+    fn ask(&mut self, place: &Place, runs: &[Arc<Run>]) -> Result<u64, ColdError> {
         let Scratch { asked, wanted, bytes, found } = self;
         wanted.clear();
-        let mut from = 0;
-        for (number, hash) in asked.iter().enumerate() {
-            if run.may_have(*hash) {
-                wanted.extend(run.pages_of(*hash, &mut from).map(|page| (page as u32, number as u32)));
+        for (at, run) in runs.iter().rev().enumerate() {
+            let mut from = 0;
+            for (number, hash) in asked.iter().enumerate() {
+                if run.may_have(*hash) {
+                    let page = |page: usize| Wanted { run: at as u32, page: page as u32, number: number as u32 };
+                    wanted.extend(run.pages_of(*hash, &mut from).map(page));
+                }
             }
         }
+        let run_of = |wanted: &Wanted| &*runs[runs.len() - 1 - wanted.run as usize];
         let (mut at, mut total) = (0, 0);
-        // Pages before this one are known to the kernel.
+        // So many of the wanted are known to the kernel.
         let mut told = 0;
         while at < wanted.len() {
-            let first = wanted[at].0 as usize;
+            let run = run_of(&wanted[at]);
+            let first = wanted[at].page as usize;
             let (mut last, mut end) = (first, at + 1);
-            while let Some((page, _)) = wanted.get(end) {
-                let page = *page as usize;
+            while let Some(next) = wanted.get(end).filter(|next| next.run == wanted[at].run) {
+                let page = next.page as usize;
                 if page > last + 1 + GAP_PAGES || run.offset(page + 1) - run.offset(first) > READ_BYTES {
                     break;
                 }
@@ -108,21 +124,22 @@ impl Scratch {
             let bytes = run.read(first..last + 1, bytes)?;
             total += bytes.len() as u64;
             if begun.elapsed().as_nanos() > DISK_NS + bytes.len() as u128 / 2 {
-                for (page, _) in wanted[end..].iter().take(AHEAD).filter(|(page, _)| *page >= told) {
-                    let (start, end) = (run.offset(*page as usize), run.offset(*page as usize + 1));
-                    advise(&run.file, start, end - start, Advice::Soon);
+                let ahead = wanted.len().min(end + AHEAD);
+                for next in &wanted[told.clamp(end, ahead)..ahead] {
+                    let (run, page) = (run_of(next), next.page as usize);
+                    advise(&run.file, run.offset(page), run.offset(page + 1) - run.offset(page), Advice::Soon);
                 }
-                told = wanted[end..].iter().take(AHEAD).next_back().map_or(told, |(page, _)| told.max(*page + 1));
+                told = told.max(ahead);
             }
-            let mut numbers = wanted[at..end].iter().peekable();
-            while let Some((number, _)) = numbers.peek() {
-                let number = *number;
+            let mut rest = wanted[at..end].iter().peekable();
+            while let Some(next) = rest.peek() {
+                let number = next.page;
                 let page = run.page(number as usize, first, bytes)?;
-                while let Some((_, hash)) = numbers.next_if(|(page, _)| *page == number) {
-                    let wanted = asked[*hash as usize];
+                while let Some(next) = rest.next_if(|next| next.page == number) {
+                    let wanted = asked[next.number as usize];
                     for row in (page.find(wanted)..page.len()).take_while(|row| page.hash(*row) == wanted) {
                         let (row, deleted) = page.row(row);
-                        found.add(place, *hash as usize, row, deleted);
+                        found.add(place, next.number as usize, row, deleted);
                     }
                 }
             }
@@ -160,10 +177,7 @@ impl ColdStore {
                 buffer.find(*hash).for_each(|(row, deleted)| scratch.found.add(place, number, row, deleted));
             }
         }
-        let mut bytes = 0;
-        for run in runs.iter().rev() {
-            bytes += scratch.ask(place, run)?;
-        }
+        let bytes = scratch.ask(place, &runs)?;
         let Scratch { asked, found, .. } = &*scratch;
         let (mut hashes, mut rows, mut missing) = (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()), 0);
         for (hash, head) in asked.iter().zip(&found.heads) {
