@@ -363,8 +363,8 @@ impl Spill {
         let left = budget.saturating_sub(all);
         let vacant = table.vacant().min(left.checked_div(of_key).unwrap_or(usize::MAX));
         // Slots leave what a store needs, which they could not give back.
-        let of_slots = share.saturating_sub(STORE_BUFFERS * run_bytes(share) + share / STORE_LEAST);
-        let further = (left - vacant * of_key).min(of_slots.saturating_sub(by_slot)) / (of_key + of_slot);
+        let slots_max = share.saturating_sub(STORE_BUFFERS * run_bytes(share) + share / STORE_LEAST);
+        let further = (left - vacant * of_key).min(slots_max.saturating_sub(by_slot)) / (of_key + of_slot);
         // A key begins with little. Where keys have much each, not every row is taken to bring one.
         let wanted = if incoming.saturating_mul(of_key + of_slot) <= share / 8 { incoming } else { incoming.min(keys / 8 + 1) };
         let over = all.saturating_sub(budget).checked_div(of_key).unwrap_or(0).min(keys / 4);
