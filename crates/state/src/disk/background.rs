@@ -38,9 +38,7 @@ const RUNS_PILED: usize = 64;
 /// Size of the runs of the lowest tier; those of each further one are `FAN_IN` times as large.
 const TIER_BYTES: u64 = 64 << 10;
 /// By how much the thread that merges stands back behind those that work on rows.
-const NICE_MERGE: i32 = 10;
-/// The same of the thread that writes: a checkpoint waits for it.
-const NICE_WRITE: i32 = 5;
+const NICE: i32 = 10;
 /// A filter that has no memory to grow is looked at again when this part of the store's rows has come.
 const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
@@ -489,7 +487,6 @@ fn tiered(sizes: &[u64], fan_in: usize) -> Option<Range<usize>> {
 
 /// The thread that writes buffers, and makes the files of a checkpoint safe.
 fn write_buffers(shared: &Shared) {
-    step_back(NICE_WRITE);
     loop {
         let (buffer, sequence, bottom) = {
             let mut state = shared.lock();
@@ -554,16 +551,15 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
-/// Lets other threads go first: what merges and filters are for is that rows need less time, and a checkpoint that is written
-/// beside rows must not hold them up.
-fn step_back(nice: i32) {
+/// Lets other threads go first: what merges and filters are for is that rows need less time.
+fn step_back() {
     // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
 /// The thread that merges runs and makes filters.
 fn tidy(shared: &Shared) {
-    step_back(NICE_MERGE);
+    step_back();
     loop {
         let task = {
             let mut state = shared.lock();
