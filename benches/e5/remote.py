@@ -196,6 +196,7 @@ def main(a):
             return
         if a.slow:
             slow(server, a, mean_s)
+            return
         found, failures = {}, []
         for round_ in range(a.rounds):
             for name in names:

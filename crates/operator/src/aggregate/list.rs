@@ -115,9 +115,7 @@ impl List {
 
 impl Accumulator for List {
     fn resize(&mut self, slots: usize) {
-        if self.lists.len() < slots {
-            self.lists.resize(slots, VecDeque::new());
-        }
+        self.lists.resize(slots, VecDeque::new());
     }
 
     fn update(&mut self, rows: &Rows<'_>) -> Result<(), OperatorError> {
