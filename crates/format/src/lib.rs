@@ -9,6 +9,7 @@
 //! the rows mean (plans).
 
 pub mod avro;
+mod buffer;
 pub mod compression;
 pub mod csv;
 pub mod encoding;
@@ -56,7 +57,7 @@ pub struct Decoded {
     pub batch: RecordBatch,
     /// What each row does to the table, of formats of changes; otherwise all are inserts.
     pub kinds: Option<Vec<RowKind>>,
-    /// Bytes consumed, from the first byte pushed to the end of the last record in `batch` or `bad`.
+    /// Bytes consumed, from the first byte of the text to the end of the last record in `batch` or `bad`.
     pub offset: u64,
     /// Records consumed since the decoder began, good and bad, the header line not counted.
     pub records: u64,
@@ -68,8 +69,19 @@ pub struct Decoded {
 ///
 /// A bad record becomes a [`BadRecord`] and never harms its neighbours.
 pub trait Decoder: Send {
-    /// Appends bytes. Records may be cut anywhere.
+    /// Appends bytes. Records may be cut anywhere. What room was given is given up.
     fn push(&mut self, bytes: &[u8]);
+
+    /// Room for so many bytes, to be read into instead of pushed, and counted by [`Decoder::filled`]; `None` if the next bytes
+    /// must be pushed. It may be left unused.
+    fn room(&mut self, _bytes: usize) -> Option<&mut [u8]> {
+        None
+    }
+
+    /// Says that so many bytes at the beginning of the room given last are the next of the text.
+    fn filled(&mut self, _bytes: usize) {
+        unreachable!("no room was given");
+    }
 
     /// Says that no more bytes follow, so that a last record without line end is complete.
     fn finish(&mut self);
@@ -80,7 +92,7 @@ pub trait Decoder: Send {
     /// Only what makes going on pointless, such as a record larger than the limit.
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError>;
 
-    /// Bytes pushed and not yet consumed.
+    /// Bytes appended and not yet consumed.
     fn buffered(&self) -> usize;
 
     /// The schema of the batches.

@@ -118,7 +118,7 @@ impl Feed {
     pub fn inline(plan: Plan) -> Self {
         debug_assert!(plan.at == plan.from && plan.tail.is_none(), "what is read in place is there and begins where it is wanted");
         let Plan { path, open, at, end, doing, .. } = plan;
-        Feed::Inline(Inline { path, open: Some(open), input: None, at, end, doing, buffer: Vec::new() })
+        Feed::Inline(Inline { path, open: Some(open), input: None, at, end, doing, buffer: Vec::new(), got: PIECE_BYTES })
     }
 
     /// Works on a thread of its own, which begins when it is first asked for something.
@@ -186,7 +186,10 @@ pub(super) struct Inline {
     at: u64,
     end: Option<u64>,
     doing: &'static str,
+    /// For what decoders want to be pushed.
     buffer: Vec<u8>,
+    /// How much the last read gave.
+    got: usize,
 }
 
 impl Inline {
@@ -199,12 +202,17 @@ impl Inline {
             self.input = Some(open()?);
         }
         let Some(input) = &mut self.input else { return Ok(Fed::End) };
-        let want = left.min(wanted.clamp(PIECE_BYTES_MIN, PIECE_BYTES) as u64) as usize;
-        if self.buffer.len() < want {
-            self.buffer.resize(want, 0);
-        }
+        // Where little came last, as before the end of a small file, no more room than needed is made.
+        let most = if self.got < PIECE_BYTES_MIN { PIECE_BYTES_MIN } else { PIECE_BYTES };
+        let want = left.min(wanted.clamp(PIECE_BYTES_MIN, most) as u64) as usize;
+        let room = decoder.room(want);
+        let in_place = room.is_some();
+        let room = room.unwrap_or_else(|| {
+            self.buffer.resize(self.buffer.len().max(want), 0);
+            &mut self.buffer[..want]
+        });
         let got = loop {
-            match input.read(&mut self.buffer[..want]) {
+            match input.read(room) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map_err(|e| failed(self.doing, &self.path, self.at, &e))?,
             }
@@ -218,7 +226,13 @@ impl Inline {
                 ))),
             };
         }
-        decoder.push(&self.buffer[..got]);
+        self.got = got;
+        if in_place {
+            self.buffer = Vec::new();
+            decoder.filled(got);
+        } else {
+            decoder.push(&self.buffer[..got]);
+        }
         self.at += got as u64;
         Ok(Fed::Bytes(got, clock::now_ns()))
     }

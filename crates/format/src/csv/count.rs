@@ -11,7 +11,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use super::index::{State, masks};
 use super::{CsvDecoder, CsvOptions, ENCODING, Header};
-use crate::encoding::Mark;
+use crate::buffer::TextBuffer;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// Counts records; its batches have rows and no columns.
@@ -27,17 +27,14 @@ pub struct CsvCounter {
     physical: SchemaRef,
     schema: SchemaRef,
     header: Header,
-    buffer: Vec<u8>,
+    buffer: TextBuffer,
     /// Where the record begins that is being looked at, and what of it was seen.
     cursor: usize,
     scanned: usize,
     delimiters: u64,
     state: State,
-    /// Offset in the stream of `buffer[0]`.
-    base: u64,
     records: u64,
     finished: bool,
-    mark: Mark,
 }
 
 /// What one call of [`Decoder::next`] has found.
@@ -68,15 +65,13 @@ impl CsvCounter {
             physical: physical.clone(),
             schema: Arc::new(Schema::empty()),
             header: options.header,
-            buffer: Vec::new(),
+            buffer: TextBuffer::new(),
             cursor: 0,
             scanned: 0,
             delimiters: 0,
             state: State::FieldStart,
-            base: 0,
             records: 0,
             finished: false,
-            mark: Mark::default(),
             options: options.clone(),
         })
     }
@@ -84,8 +79,17 @@ impl CsvCounter {
     /// Says that the text begins in the middle of a file, where no header line stands.
     pub fn without_header(mut self) -> Self {
         self.header = Header::No;
-        self.mark = Mark::absent();
+        self.buffer = TextBuffer::without_mark();
         self
+    }
+
+    /// Forgets what was counted.
+    fn compact(&mut self) {
+        if self.cursor > 0 {
+            self.buffer.discard(self.cursor);
+            self.scanned -= self.cursor;
+            self.cursor = 0;
+        }
     }
 
     /// Looks at bytes until `records_max` records or `lines_max` lines were found or none are left.
@@ -166,7 +170,7 @@ impl CsvCounter {
         if too_many || too_few {
             found.bad.push(BadRecord {
                 record: self.records + found.records,
-                offset: self.base + self.cursor as u64,
+                offset: self.buffer.offset(self.cursor),
                 reason: super::decode::wrong_width(fields as usize, self.expected as usize),
                 raw: text.to_vec(),
             });
@@ -211,7 +215,7 @@ impl CsvCounter {
         let raw = &self.buffer[self.cursor..];
         found.bad.push(BadRecord {
             record: self.records + found.records,
-            offset: self.base + self.cursor as u64,
+            offset: self.buffer.offset(self.cursor),
             reason: super::decode::UNCLOSED.to_string(),
             raw: raw.strip_suffix(b"\r").unwrap_or(raw).to_vec(),
         });
@@ -221,28 +225,28 @@ impl CsvCounter {
 
 impl Decoder for CsvCounter {
     fn push(&mut self, bytes: &[u8]) {
-        if self.cursor > 0 {
-            self.buffer.drain(..self.cursor);
-            self.base += self.cursor as u64;
-            self.scanned -= self.cursor;
-            self.cursor = 0;
-        }
-        let stripped = self.mark.strip(bytes);
-        self.base += stripped.skipped;
-        self.buffer.extend_from_slice(&stripped.held);
-        self.buffer.extend_from_slice(stripped.rest);
+        self.compact();
+        self.buffer.push(bytes);
+    }
+
+    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.compact();
+        self.buffer.room(bytes)
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.buffer.filled(bytes);
     }
 
     fn finish(&mut self) {
         if !self.finished {
             self.finished = true;
-            let held = self.mark.end();
-            self.buffer.extend_from_slice(&held);
+            self.buffer.finish();
         }
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
-        self.mark.check(ENCODING)?;
+        self.buffer.check(ENCODING)?;
         let mut found = Found::default();
         let past_header = self.header == Header::No || self.take_header()?;
         let begin = self.cursor;
@@ -263,7 +267,7 @@ impl Decoder for CsvCounter {
         if self.cursor == begin {
             if rest > RECORD_BYTES_MAX {
                 let in_quotes = matches!(self.state, State::Quoted | State::Escaped);
-                return Err(super::decode::too_long(self.base + self.cursor as u64, in_quotes));
+                return Err(super::decode::too_long(self.buffer.offset(self.cursor), in_quotes));
             }
             return Ok(None);
         }
@@ -271,7 +275,7 @@ impl Decoder for CsvCounter {
         let rows = found.records as usize - found.bad.len();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &options)?;
-        Ok(Some(Decoded { batch, kinds: None, offset: self.base + self.cursor as u64, records: self.records, bad: found.bad }))
+        Ok(Some(Decoded { batch, kinds: None, offset: self.buffer.offset(self.cursor), records: self.records, bad: found.bad }))
     }
 
     fn buffered(&self) -> usize {

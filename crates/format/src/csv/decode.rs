@@ -10,7 +10,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use super::field::{Field, Kind, build, unfit};
 use super::index::Index;
 use super::{CsvOptions, ENCODING, Header, plain};
-use crate::encoding::Mark;
+use crate::buffer::TextBuffer;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// Decodes CSV text, parsing only the columns asked for.
@@ -22,18 +22,15 @@ pub struct CsvDecoder {
     columns: Vec<Column>,
     schema: SchemaRef,
     header: Header,
-    buffer: Vec<u8>,
+    buffer: TextBuffer,
     index: Index,
     /// Records of the index that were handed out, and the position and separator behind them.
     taken: usize,
     cursor: usize,
-    /// Offset in the stream of `buffer[0]`.
-    base: u64,
     records: u64,
     finished: bool,
     /// The text ends inside quotes.
     unclosed: bool,
-    mark: Mark,
 }
 
 struct Column {
@@ -79,15 +76,13 @@ impl CsvDecoder {
             columns,
             schema: Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>())),
             header: options.header,
-            buffer: Vec::new(),
+            buffer: TextBuffer::new(),
             index: Index::new(delimiter, quote, escape),
             taken: 0,
             cursor: 0,
-            base: 0,
             records: 0,
             finished: false,
             unclosed: false,
-            mark: Mark::default(),
             options: options.clone(),
         })
     }
@@ -95,7 +90,7 @@ impl CsvDecoder {
     /// Says that the text begins in the middle of a file, where no header line stands.
     pub fn without_header(mut self) -> Self {
         self.header = Header::No;
-        self.mark = Mark::absent();
+        self.buffer = TextBuffer::without_mark();
         self
     }
 
@@ -107,9 +102,9 @@ impl CsvDecoder {
     pub(super) fn push_message(&mut self, message: &[u8]) -> Result<usize, &'static str> {
         self.compact();
         let (bytes, records, separators) = (self.buffer.len(), self.index.record_ends.len(), self.index.separators.len());
-        self.buffer.extend_from_slice(message);
+        self.buffer.append(message);
         if !message.ends_with(b"\n") {
-            self.buffer.push(b'\n');
+            self.buffer.append(b"\n");
         }
         self.index.scan(&self.buffer);
         if self.index.in_quotes() {
@@ -205,8 +200,7 @@ impl CsvDecoder {
     fn compact(&mut self) {
         if self.cursor >= COMPACT_BYTES || (self.cursor > 0 && self.cursor == self.buffer.len()) {
             self.index.discard(self.taken, self.cursor);
-            self.buffer.drain(..self.cursor);
-            self.base += self.cursor as u64;
+            self.buffer.discard(self.cursor);
             self.taken = 0;
             self.cursor = 0;
         }
@@ -243,18 +237,24 @@ struct Record {
 impl Decoder for CsvDecoder {
     fn push(&mut self, bytes: &[u8]) {
         self.compact();
-        let stripped = self.mark.strip(bytes);
-        self.base += stripped.skipped;
-        self.buffer.extend_from_slice(&stripped.held);
-        self.buffer.extend_from_slice(stripped.rest);
+        self.buffer.push(bytes);
+        self.index.scan(&self.buffer);
+    }
+
+    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.compact();
+        self.buffer.room(bytes)
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.buffer.filled(bytes);
         self.index.scan(&self.buffer);
     }
 
     fn finish(&mut self) {
         if !self.finished {
             self.finished = true;
-            let held = self.mark.end();
-            self.buffer.extend_from_slice(&held);
+            self.buffer.finish();
             self.index.scan(&self.buffer);
             let last = self.index.record_ends.last().map_or(0, |&r| self.index.separators[r as usize] as usize + 1).max(self.cursor);
             if last < self.buffer.len() {
@@ -265,13 +265,13 @@ impl Decoder for CsvDecoder {
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
-        self.mark.check(ENCODING)?;
+        self.buffer.check(ENCODING)?;
         self.take_header()?;
         let available = self.index.record_ends.len();
         if self.taken == available {
             let waiting = self.buffer.len() - self.cursor.min(self.buffer.len());
             if waiting > RECORD_BYTES_MAX {
-                return Err(too_long(self.base + self.cursor as u64, self.index.in_quotes()));
+                return Err(too_long(self.buffer.offset(self.cursor), self.index.in_quotes()));
             }
             return Ok(None);
         }
@@ -347,14 +347,14 @@ impl Decoder for CsvDecoder {
                 let raw = &self.buffer[record.start as usize..record.end as usize];
                 bad_records.push(BadRecord {
                     record: first_record + row as u64,
-                    offset: self.base + u64::from(record.start),
+                    offset: self.buffer.offset(record.start as usize),
                     reason,
                     raw: raw.strip_suffix(b"\r").unwrap_or(raw).to_vec(),
                 });
             }
             batch = filter_record_batch(&batch, &BooleanArray::from(good))?;
         }
-        Ok(Some(Decoded { batch, kinds: None, offset: self.base + end as u64, records: self.records, bad: bad_records }))
+        Ok(Some(Decoded { batch, kinds: None, offset: self.buffer.offset(end), records: self.records, bad: bad_records }))
     }
 
     fn buffered(&self) -> usize {
@@ -391,7 +391,7 @@ impl CsvDecoder {
 
     /// A column of records that have all their fields and no quotes, if its type has a faster way.
     fn plain_column(&self, column: &Column, records: &[Record], failed: &mut Vec<usize>) -> Option<ArrayRef> {
-        let (buffer, separators) = (self.buffer.as_slice(), self.index.separators.as_slice());
+        let (buffer, separators) = (&*self.buffer, self.index.separators.as_slice());
         let field = column.field;
         let begin = |r: &Record| if field == 0 { r.start as usize } else { separators[r.first as usize + field - 1] as usize + 1 };
         let (rows, empty_is_null) = (records.len(), column.empty_is_null);
@@ -462,6 +462,7 @@ fn strip_quotes(raw: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::feed;
     use crate::options::{OptionSet, RawOptions};
     use arrow::datatypes::{DataType, Field as ArrowField, TimeUnit};
     use tidemill_block::{Block, text};
@@ -492,8 +493,8 @@ mod tests {
                 offset = decoded.offset;
             }
         };
-        for piece in input.chunks(cut.max(1)) {
-            decoder.push(piece);
+        for (number, piece) in input.chunks(cut.max(1)).enumerate() {
+            feed(&mut decoder, piece, number);
             drain(&mut decoder);
         }
         decoder.finish();

@@ -103,17 +103,20 @@ fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> 
         empty |= from == to;
         offsets.push(i32::try_from(length).ok()?);
     }
-    let mut data = vec![0u8; length + SHORT];
+    let mut data: Vec<u8> = Vec::with_capacity(length + SHORT);
+    let room = data.spare_capacity_mut();
     let mut at = 0;
     for (from, to) in spans.clone() {
         let bytes = to - from;
         match buffer.get(from..from + SHORT) {
-            Some(short) if bytes <= SHORT => data[at..at + SHORT].copy_from_slice(short),
-            _ => data[at..at + bytes].copy_from_slice(&buffer[from..to]),
-        }
+            Some(short) if bytes <= SHORT => room[at..at + SHORT].write_copy_of_slice(short),
+            _ => room[at..at + bytes].write_copy_of_slice(&buffer[from..to]),
+        };
         at += bytes;
     }
-    data.truncate(length);
+    assert_eq!(at, length, "the spans are the same each time");
+    // SAFETY: there is room for more than `length` bytes, and so many were written, text beside text.
+    unsafe { data.set_len(length) };
     let nulls = (empty && empty_is_null).then(|| spans.map(|(from, to)| from < to).collect::<NullBuffer>());
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     // SAFETY: all bytes are ASCII, so any piece of them is UTF-8.
@@ -250,6 +253,27 @@ impl Usual for f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow::array::AsArray;
+
+    /// Texts of all lengths, at the end of the buffer too, and where an empty one is NULL.
+    #[test]
+    fn texts_are_what_stands_between_separators() {
+        for (longest, empty_is_null) in [(0, false), (0, true), (40, false), (40, true)] {
+            let texts: Vec<String> = (0..=longest).map(|n| "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[..n].to_string()).collect();
+            let texts: Vec<&String> = texts.iter().chain(texts.iter().rev()).collect();
+            let mut buffer = Vec::new();
+            let mut spans = Vec::new();
+            for text in &texts {
+                let from = buffer.len();
+                buffer.extend_from_slice(text.as_bytes());
+                spans.push((from, buffer.len()));
+                buffer.push(b',');
+            }
+            let column = build(&Kind::Text, &buffer, spans.len(), spans.iter().copied(), empty_is_null, &mut |_| ()).unwrap();
+            let expect: StringArray = texts.iter().map(|text| (!empty_is_null || !text.is_empty()).then_some(text.as_str())).collect();
+            assert_eq!(column.as_string::<i32>(), &expect);
+        }
+    }
 
     /// Everything that looks usual has the value that the general parsers give.
     #[test]

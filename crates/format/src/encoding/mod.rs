@@ -328,6 +328,11 @@ impl Mark {
         Mark { done: true, ..Mark::default() }
     }
 
+    /// Whether what comes is no mark any more.
+    pub fn is_past(&self) -> bool {
+        self.done
+    }
+
     /// Looks at the next piece.
     #[inline]
     pub fn strip<'a>(&mut self, bytes: &'a [u8]) -> Stripped<'a> {

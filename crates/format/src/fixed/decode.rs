@@ -9,9 +9,9 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use super::layout::{Layout, Place};
 use super::{ENCODING, FixedOptions, Trim, trim_end, trim_start};
+use crate::buffer::TextBuffer;
 use crate::csv::Header;
 use crate::csv::field::{Field, Kind, build, unfit};
-use crate::encoding::Mark;
 use crate::types::type_name;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
@@ -30,13 +30,10 @@ pub struct FixedDecoder {
     schema: SchemaRef,
     header: Header,
     allow_short: bool,
-    mark: Mark,
-    buffer: Vec<u8>,
+    buffer: TextBuffer,
     /// Where the next line begins, and how far no line end was found behind that.
     cursor: usize,
     scanned: usize,
-    /// Offset in the stream of `buffer[0]`.
-    base: u64,
     records: u64,
     finished: bool,
 }
@@ -89,11 +86,9 @@ impl FixedDecoder {
             schema: Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>())),
             header: options.header,
             allow_short: options.allow_short_lines,
-            mark: Mark::default(),
-            buffer: Vec::new(),
+            buffer: TextBuffer::new(),
             cursor: 0,
             scanned: 0,
-            base: 0,
             records: 0,
             finished: false,
         })
@@ -102,8 +97,17 @@ impl FixedDecoder {
     /// Says that the text begins in the middle of a file, where no header line stands.
     pub fn without_header(mut self) -> Self {
         self.header = Header::No;
-        self.mark = Mark::absent();
+        self.buffer = TextBuffer::without_mark();
         self
+    }
+
+    /// Cuts off what was consumed.
+    fn compact(&mut self) {
+        if self.cursor >= COMPACT_BYTES || (self.cursor > 0 && self.cursor == self.buffer.len()) {
+            self.buffer.discard(self.cursor);
+            self.scanned = self.scanned.saturating_sub(self.cursor);
+            self.cursor = 0;
+        }
     }
 
     /// The next line that is whole; it counts as consumed.
@@ -252,28 +256,28 @@ pub(super) fn unsupported(name: &str, kind: &str) -> FormatError {
 
 impl Decoder for FixedDecoder {
     fn push(&mut self, bytes: &[u8]) {
-        if self.cursor >= COMPACT_BYTES || (self.cursor > 0 && self.cursor == self.buffer.len()) {
-            self.buffer.drain(..self.cursor);
-            self.base += self.cursor as u64;
-            self.scanned = self.scanned.saturating_sub(self.cursor);
-            self.cursor = 0;
-        }
-        let stripped = self.mark.strip(bytes);
-        self.base += stripped.skipped;
-        self.buffer.extend_from_slice(&stripped.held);
-        self.buffer.extend_from_slice(stripped.rest);
+        self.compact();
+        self.buffer.push(bytes);
+    }
+
+    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.compact();
+        self.buffer.room(bytes)
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.buffer.filled(bytes);
     }
 
     fn finish(&mut self) {
         if !self.finished {
             self.finished = true;
-            let held = self.mark.end();
-            self.buffer.extend_from_slice(&held);
+            self.buffer.finish();
         }
     }
 
     fn next(&mut self, rows_max: usize) -> Result<Option<Decoded>, FormatError> {
-        self.mark.check(ENCODING)?;
+        self.buffer.check(ENCODING)?;
         self.take_header()?;
         let begin = self.cursor;
         let mut lines: Vec<Line> = Vec::with_capacity(rows_max.min(LINES));
@@ -290,7 +294,7 @@ impl Decoder for FixedDecoder {
             if self.buffer.len() - self.cursor > RECORD_BYTES_MAX {
                 return Err(FormatError::data(format!(
                     "the line at byte {} is longer than {} MB: no line end was found; is this text?",
-                    self.base + self.cursor as u64,
+                    self.buffer.offset(self.cursor),
                     RECORD_BYTES_MAX >> 20
                 )));
             }
@@ -319,13 +323,13 @@ impl Decoder for FixedDecoder {
             for (row, reason) in bad {
                 good[row] = false;
                 let Line { start, end } = lines[row];
-                let (record, offset) = (self.records + row as u64, self.base + start as u64);
+                let (record, offset) = (self.records + row as u64, self.buffer.offset(start));
                 records.push(BadRecord { record, offset, reason, raw: self.buffer[start..end].to_vec() });
             }
             batch = filter_record_batch(&batch, &BooleanArray::from(good))?;
         }
         self.records += lines.len() as u64;
-        Ok(Some(Decoded { batch, kinds: None, offset: self.base + self.cursor as u64, records: self.records, bad: records }))
+        Ok(Some(Decoded { batch, kinds: None, offset: self.buffer.offset(self.cursor), records: self.records, bad: records }))
     }
 
     fn buffered(&self) -> usize {

@@ -8,6 +8,7 @@ use tidemill_block::{Block, text};
 
 use super::layout::Layout;
 use super::*;
+use crate::buffer::feed;
 use crate::options::{OptionSet, RawOptions};
 use crate::text::TextFormat;
 use crate::{Decoder, Encoder};
@@ -64,8 +65,8 @@ fn decode(decoder: &mut dyn Decoder, input: &[u8], cut: usize, rows: usize) -> (
             offset = decoded.offset;
         }
     };
-    for piece in input.chunks(cut) {
-        decoder.push(piece);
+    for (number, piece) in input.chunks(cut).enumerate() {
+        feed(decoder, piece, number);
         drain(decoder);
     }
     decoder.finish();

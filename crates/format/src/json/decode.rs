@@ -11,6 +11,7 @@ use super::column::{Context, Record};
 use super::scan::{Fault, Scan};
 use super::split::{self, Splitter, Step};
 use super::{JsonForm, JsonOptions};
+use crate::buffer::TextBuffer;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
 /// After so many bytes of records a batch is full, whatever its rows: with one more record of the
@@ -61,12 +62,9 @@ impl Form {
     }
 }
 
-/// The bytes not yet decoded.
-#[derive(Default)]
+/// The text not yet decoded.
 struct Input {
-    bytes: Vec<u8>,
-    /// The offset of `bytes[0]` in the whole stream.
-    base: u64,
+    bytes: TextBuffer,
     /// Where the next record begins.
     at: usize,
     /// No line end lies between `at` and here.
@@ -88,7 +86,7 @@ impl JsonDecoder {
             context: Context { scratch: Vec::new(), fail_on_missing: options.fail_on_missing_field },
             envelope: None,
             kinds: Vec::new(),
-            input: Input::default(),
+            input: Input::new(),
             form: Form::new(options.form, true),
             at_start: true,
             finished: false,
@@ -116,16 +114,18 @@ impl JsonDecoder {
 }
 
 impl Input {
-    fn push(&mut self, bytes: &[u8]) {
+    fn new() -> Self {
+        Input { bytes: TextBuffer::without_mark(), at: 0, searched: 0, checked: 0 }
+    }
+
+    fn compact(&mut self) {
         // Moving what is left costs no more than what was consumed before it, so it is paid for.
         if self.at > 0 && self.at >= self.bytes.len() - self.at {
-            self.bytes.drain(..self.at);
-            self.base += self.at as u64;
+            self.bytes.discard(self.at);
             self.searched = self.searched.saturating_sub(self.at);
             self.checked = self.checked.saturating_sub(self.at);
             self.at = 0;
         }
-        self.bytes.extend_from_slice(bytes);
     }
 
     /// The next line: its range without the line end, and where the line behind it begins.
@@ -141,7 +141,7 @@ impl Input {
             }
         };
         if end - self.at > RECORD_BYTES_MAX {
-            let offset = self.base + self.at as u64;
+            let offset = self.bytes.offset(self.at);
             return Err(FormatError::data(format!(
                 "the record at byte {offset} is longer than {} MB; is this one JSON object a line?",
                 RECORD_BYTES_MAX >> 20
@@ -166,13 +166,13 @@ impl Input {
             }
             Step::TooLong(passed) => {
                 self.at += passed;
-                let (offset, bound) = (self.base + self.at as u64, RECORD_BYTES_MAX >> 20);
+                let (offset, bound) = (self.bytes.offset(self.at), RECORD_BYTES_MAX >> 20);
                 let why = format!("the object at byte {offset} is longer than {bound} MB; is a quote or a bracket of it missing?");
                 Err(FormatError::data(why))
             }
             Step::Unclosed(passed) => {
                 self.at += passed;
-                let offset = self.base + self.at as u64;
+                let offset = self.bytes.offset(self.at);
                 let why = format!("the array is not closed at byte {offset}, where the text ends; it was cut, or is still being written");
                 Err(FormatError::data(why))
             }
@@ -201,7 +201,18 @@ impl Input {
 impl Decoder for JsonDecoder {
     fn push(&mut self, bytes: &[u8]) {
         debug_assert!(!self.finished, "bytes behind the end of the stream");
-        self.input.push(bytes);
+        self.input.compact();
+        self.input.bytes.append(bytes);
+    }
+
+    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        debug_assert!(!self.finished, "bytes behind the end of the stream");
+        self.input.compact();
+        self.input.bytes.room(bytes)
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.input.bytes.filled(bytes);
     }
 
     fn finish(&mut self) {
@@ -217,7 +228,7 @@ impl Decoder for JsonDecoder {
         }
         let mut bad = Vec::new();
         let (mut rows, mut taken, mut consumed) = (0usize, 0usize, 0usize);
-        let mut offset = self.input.base + self.input.at as u64;
+        let mut offset = self.input.bytes.offset(self.input.at);
         // An update is two rows of one record, so of changes there may be one row more than asked for.
         while taken.max(rows) < rows_max && consumed < BATCH_BYTES_MAX {
             let found = match &mut self.form {
@@ -231,7 +242,7 @@ impl Decoder for JsonDecoder {
                 Err(_) if taken > 0 => break,
                 Err(e) => return Err(e),
             };
-            if self.input.base == 0 && from == 0 && self.input.bytes.starts_with(b"\xEF\xBB\xBF") {
+            if self.input.bytes.offset(from) == 0 && self.input.bytes.starts_with(b"\xEF\xBB\xBF") {
                 from = 3; // a byte order mark in front of the first record
             }
             let utf8 = self.input.is_utf8(end, self.finished);
@@ -256,7 +267,7 @@ impl Decoder for JsonDecoder {
                     self.kinds.truncate(rows);
                     bad.push(BadRecord {
                         record: self.records,
-                        offset: self.input.base + from as u64,
+                        offset: self.input.bytes.offset(from),
                         reason: reason.into(),
                         raw: line.to_vec(),
                     });
@@ -266,7 +277,7 @@ impl Decoder for JsonDecoder {
             }
             consumed += next - self.input.at;
             self.input.at = next;
-            offset = self.input.base + next as u64;
+            offset = self.input.bytes.offset(next);
             self.records += 1;
             taken += 1;
         }

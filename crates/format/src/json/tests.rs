@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef, TimeUnit
 use tidemill_block::{Block, text};
 
 use super::{JsonDecoder, JsonEncoder, JsonOptions};
+use crate::buffer::feed;
 use crate::options::{OptionSet, RawOptions};
 use crate::{BadRecord, Decoder, Encoder, RECORD_BYTES_MAX};
 
@@ -57,7 +58,7 @@ fn run(mut decoder: JsonDecoder, input: &[u8], mut chunk: impl FnMut() -> usize,
             ended = true;
         } else {
             let (now, later) = rest.split_at(chunk().min(rest.len()));
-            decoder.push(now);
+            feed(&mut decoder, now, rest.len());
             rest = later;
         }
     }

@@ -3,6 +3,7 @@
 use arrow::datatypes::{DataType, Field};
 
 use super::*;
+use crate::buffer::feed;
 use crate::options::{OptionSet, RawOptions};
 
 /// Rows, bad records and the offset at the end.
@@ -26,8 +27,8 @@ fn run(mut decoder: impl Decoder, input: &[u8], cut: usize, rows: usize) -> Seen
             (seen.2, seen.3) = (decoded.offset, decoded.records);
         }
     };
-    for piece in input.chunks(cut.max(1)) {
-        decoder.push(piece);
+    for (number, piece) in input.chunks(cut.max(1)).enumerate() {
+        feed(&mut decoder, piece, number);
         drain(&mut decoder);
     }
     decoder.finish();

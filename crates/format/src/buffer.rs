@@ -1,0 +1,179 @@
+//! The text that a decoder has and has not consumed yet.
+
+use std::ops::Deref;
+
+#[cfg(test)]
+use crate::Decoder;
+use crate::FormatError;
+use crate::encoding::Mark;
+
+/// Text in UTF-8 that comes in pieces and is consumed from the front. The byte order mark is taken off, unless others do that.
+///
+/// Whoever reads it can read it [right into the buffer](TextBuffer::room).
+pub(crate) struct TextBuffer {
+    /// All of it was written once, so that room can be given away to be written to; the text is what lies below `end`.
+    bytes: Vec<u8>,
+    end: usize,
+    /// Offset in the stream of the first byte.
+    base: u64,
+    mark: Mark,
+}
+
+impl TextBuffer {
+    /// For text from its beginning, where a mark may stand.
+    pub fn new() -> Self {
+        TextBuffer { bytes: Vec::new(), end: 0, base: 0, mark: Mark::default() }
+    }
+
+    /// For text from the middle of a file, or of which others take off the mark.
+    pub fn without_mark() -> Self {
+        TextBuffer { mark: Mark::absent(), ..TextBuffer::new() }
+    }
+
+    /// Appends what was read.
+    pub fn push(&mut self, piece: &[u8]) {
+        let stripped = self.mark.strip(piece);
+        self.base += stripped.skipped;
+        let (held, rest) = (stripped.held, stripped.rest);
+        self.append(&held);
+        self.append(rest);
+    }
+
+    /// Appends what could have been the beginning of a mark, when nothing follows.
+    pub fn finish(&mut self) {
+        let held = self.mark.end();
+        self.append(&held);
+    }
+
+    /// Appends bytes that are text, wherever they come from.
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.grow(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Room for so many bytes behind the text, for [`TextBuffer::filled`]; `None` while a mark may come.
+    pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.mark.is_past().then(|| &mut self.grow(bytes)[..bytes])
+    }
+
+    /// Says that so many bytes of the room are text now.
+    pub fn filled(&mut self, bytes: usize) {
+        assert!(bytes <= self.bytes.len() - self.end, "no more is filled than there is room");
+        self.end += bytes;
+    }
+
+    /// What lies behind the text, at least so many bytes.
+    fn grow(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() - self.end < bytes {
+            self.bytes.resize(self.end + bytes, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Forgets the first bytes.
+    pub fn discard(&mut self, bytes: usize) {
+        self.bytes.copy_within(bytes..self.end, 0);
+        self.end -= bytes;
+        self.base += bytes as u64;
+    }
+
+    /// Forgets what lies behind so many bytes.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.end = self.end.min(bytes);
+    }
+
+    /// Offset in the stream of the byte at `at`.
+    pub fn offset(&self, at: usize) -> u64 {
+        self.base + at as u64
+    }
+
+    /// # Errors
+    /// The text begins with the mark of UTF-16. `option` can say so.
+    #[inline]
+    pub fn check(&self, option: &str) -> Result<(), FormatError> {
+        self.mark.check(option)
+    }
+}
+
+impl Deref for TextBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.end]
+    }
+}
+
+/// Gives a decoder the `number`th piece of a text in one of the ways there are: pushed, or read into more room than it fills.
+#[cfg(test)]
+pub(crate) fn feed(decoder: &mut dyn Decoder, piece: &[u8], number: usize) {
+    if number % 4 == 1 {
+        return decoder.push(piece);
+    }
+    match decoder.room(piece.len() + number % 3) {
+        Some(room) => {
+            room.fill(b'x');
+            room[..piece.len()].copy_from_slice(piece);
+            decoder.filled(piece.len());
+        }
+        None => decoder.push(piece),
+    }
+    // Room that is left unused changes nothing.
+    if let Some(room) = decoder.room(number % 5 * 10) {
+        room.fill(b'"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pushing and reading into the room give the same text, at the same offsets.
+    #[test]
+    fn a_text_is_the_same_however_it_comes() {
+        let text: Vec<u8> = (0..10_000u32).flat_map(|n| format!("{n},").into_bytes()).collect();
+        let (mut pushed, mut filled) = (TextBuffer::without_mark(), TextBuffer::without_mark());
+        let mut seen = (Vec::new(), Vec::new());
+        for (n, piece) in text.chunks(997).enumerate() {
+            pushed.push(piece);
+            // More room than is filled, as where a read gives less than it was asked for.
+            filled.room(piece.len() + n % 7 * 100).unwrap()[..piece.len()].copy_from_slice(piece);
+            filled.filled(piece.len());
+            assert_eq!(*pushed, *filled);
+            let gone = pushed.len() * (n % 3) / 2;
+            seen.0.extend_from_slice(&pushed[..gone]);
+            seen.1.extend_from_slice(&filled[..gone]);
+            pushed.discard(gone);
+            filled.discard(gone);
+            assert_eq!((pushed.offset(0), filled.offset(0)), (seen.0.len() as u64, seen.1.len() as u64));
+        }
+        seen.0.extend_from_slice(&pushed);
+        seen.1.extend_from_slice(&filled);
+        assert!(seen.0 == text && seen.1 == text);
+    }
+
+    #[test]
+    fn there_is_no_room_while_a_mark_may_come() {
+        let mut buffer = TextBuffer::new();
+        assert!(buffer.room(8).is_none());
+        buffer.push(b"\xEF\xBB");
+        assert!(buffer.room(8).is_none() && buffer.is_empty());
+        buffer.push(b"\xBFab");
+        assert_eq!((&*buffer, buffer.offset(0)), (&b"ab"[..], 3));
+        buffer.room(8).unwrap()[0] = b'c';
+        buffer.filled(1);
+        buffer.truncate(5);
+        assert_eq!((&*buffer, buffer.offset(1)), (&b"abc"[..], 4));
+        buffer.truncate(1);
+        assert_eq!(&*buffer, b"a");
+    }
+
+    /// A mark that only begins is text.
+    #[test]
+    fn the_beginning_of_a_mark_alone_is_text() {
+        let mut buffer = TextBuffer::new();
+        buffer.push(b"\xEF\xBB");
+        buffer.finish();
+        assert_eq!(&*buffer, b"\xEF\xBB");
+    }
+}
