@@ -12,7 +12,7 @@
 //! Rows of one hash may go on in the next page; the highest bit of that page's offset says so.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -331,8 +331,7 @@ impl Run {
 
     /// Has the system begin to write the file to the disk, so that there is less to wait for later.
     pub fn begin_sync(&self) {
-        // SAFETY: the descriptor is open, and no memory is passed. Only a hint: failure changes nothing.
-        unsafe { libc::sync_file_range(self.file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        begin_writing(&self.file, 0, 0);
     }
 
     /// Makes sure that the file is safe on disk.
@@ -345,6 +344,29 @@ impl Run {
             self.synced.store(true, Ordering::Release);
         }
         Ok(())
+    }
+}
+
+/// Has the system begin to write a part of a file to the disk; 0 bytes: to its end. Only a hint: failure changes nothing.
+pub(crate) fn begin_writing(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Waits until a part of a file has been written. It is not safe then: the file was not synced.
+///
+/// # Errors
+/// The disk's. A later sync would not tell of them again.
+pub(crate) fn wait_written(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: as above.
+    if unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, all) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // Some file systems cannot; then a sync does all of it.
+        e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::ESPIPE)) => Ok(()),
+        e => Err(e),
     }
 }
 

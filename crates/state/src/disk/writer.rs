@@ -17,8 +17,9 @@ use crate::hash::mix;
 pub(crate) const PAGE_BYTES: usize = 8 << 10;
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
-/// Bytes between two syncs of a file that must be safe: a sync of all of a large file at its end would hold up
-/// other writes to the disk for long.
+/// Bytes of a file that must be safe that are on their way to the disk at most: who reads meanwhile waits behind them.
+const UNDERWAY_BYTES: u64 = 4 << 20;
+/// Bytes between two syncs of such a file: a sync of all of a large file at its end would hold up other writes to the disk for long.
 const SYNC_BYTES: u64 = 64 << 20;
 
 /// The filter of a run in the making is for at most as many keys as this part of the memory for filters has bytes; it then takes
@@ -51,6 +52,8 @@ pub(crate) struct RunWriter<'a> {
     /// Bytes in the file.
     written: u64,
     unsynced: u64,
+    /// Where the bytes begin that are on their way to the disk.
+    underway: u64,
     firsts: Vec<u64>,
     offsets: Vec<u64>,
     filter: RunFilter,
@@ -85,6 +88,7 @@ impl<'a> RunWriter<'a> {
             out,
             written: 0,
             unsynced: 0,
+            underway: 0,
             firsts: Vec::new(),
             offsets: Vec::new(),
             filter,
@@ -145,9 +149,19 @@ impl<'a> RunWriter<'a> {
         self.written += bytes;
         self.unsynced += bytes;
         self.place.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.plan.sync && self.unsynced >= SYNC_BYTES {
+        if !self.plan.sync {
+            return Ok(());
+        }
+        let syncing = |e| ColdError::io("syncing the state file", &self.path, &e);
+        run::begin_writing(file, self.written - bytes, bytes);
+        let settled = self.written.saturating_sub(UNDERWAY_BYTES);
+        if settled > self.underway {
+            run::wait_written(file, self.underway, settled - self.underway).map_err(syncing)?;
+            self.underway = settled;
+        }
+        if self.unsynced >= SYNC_BYTES {
             self.unsynced = 0;
-            file.sync_data().map_err(|e| ColdError::io("syncing the state file", &self.path, &e))?;
+            file.sync_data().map_err(syncing)?;
         }
         Ok(())
     }
