@@ -151,7 +151,10 @@ pub fn two_jobs_with_one_prefix(broker: &Broker, client: &Client) {
     let (code, errors) = jobs[ended.expect("waited for")].end();
     assert_eq!(code, Some(1), "{errors}");
     let told = ["table 'results'", "another producer uses the same transactional id", "'sink.transactional-id-prefix'"];
-    assert!(told.iter().all(|part| errors.contains(part)), "{errors}");
+    // Seldom the broker stumbles where the new producer aborts the transaction that the old one is committing. All that is known then
+    // is that the commit did not go through.
+    let stumbled = ["committing table 'results'", "Unknown broker error", "the next start tries it again"];
+    assert!([&told, &stumbled].iter().any(|all| all.iter().all(|part| errors.contains(part))), "{errors}");
 }
 
 /// Whoever fetches goes on when the broker is back, and nothing is lost; what came twice is not looked at.
