@@ -40,19 +40,11 @@ fn run(format: &TextFormat, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<Str
     let all: Vec<usize> = (0..schema.fields().len()).collect();
     let mut decoder = format.decoder(&schema, &all).expect("columns that the format has");
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
-    let into_room = piece % 2 == 0;
     let mut pieces = bytes.chunks(piece);
     loop {
         let piece = pieces.next();
         match piece {
-            // As files are read, and as what comes from elsewhere is.
-            Some(part) => match decoder.room(part.len()).filter(|_| into_room) {
-                Some(room) => {
-                    room.copy_from_slice(part);
-                    decoder.filled(part.len());
-                }
-                None => decoder.push(part),
-            },
+            Some(piece) => decoder.push(piece),
             None => decoder.finish(),
         }
         loop {

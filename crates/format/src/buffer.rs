@@ -30,15 +30,6 @@ impl TextBuffer {
         TextBuffer { mark: Mark::absent(), ..TextBuffer::new() }
     }
 
-    /// Appends what was read.
-    pub fn push(&mut self, piece: &[u8]) {
-        let stripped = self.mark.strip(piece);
-        self.base += stripped.skipped;
-        let (held, rest) = (stripped.held, stripped.rest);
-        self.append(&held);
-        self.append(rest);
-    }
-
     /// Appends what could have been the beginning of a mark, when nothing follows.
     pub fn finish(&mut self) {
         let held = self.mark.end();
@@ -47,27 +38,37 @@ impl TextBuffer {
 
     /// Appends bytes that are text, wherever they come from.
     pub fn append(&mut self, bytes: &[u8]) {
-        self.grow(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.room(bytes.len()).copy_from_slice(bytes);
         self.end += bytes.len();
     }
 
-    /// Room for so many bytes behind the text, for [`TextBuffer::filled`]; `None` while a mark may come.
-    pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.mark.is_past().then(|| &mut self.grow(bytes)[..bytes])
+    /// Room for so many bytes behind the text, for [`TextBuffer::filled`].
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let end = self.end + bytes;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        &mut self.bytes[self.end..end]
     }
 
-    /// Says that so many bytes of the room are text now.
+    /// Says that so many bytes of the room are what was read.
     pub fn filled(&mut self, bytes: usize) {
         assert!(bytes <= self.bytes.len() - self.end, "no more is filled than there is room");
-        self.end += bytes;
+        if self.mark.is_past() {
+            self.end += bytes;
+        } else {
+            self.begin(bytes);
+        }
     }
 
-    /// What lies behind the text, at least so many bytes.
-    fn grow(&mut self, bytes: usize) -> &mut [u8] {
-        if self.bytes.len() - self.end < bytes {
-            self.bytes.resize(self.end + bytes, 0);
-        }
-        &mut self.bytes[self.end..]
+    /// Takes the mark off what was read, or as much of it as has come.
+    #[cold]
+    fn begin(&mut self, bytes: usize) {
+        let piece = self.bytes[self.end..self.end + bytes].to_vec();
+        let stripped = self.mark.strip(&piece);
+        self.base += stripped.skipped;
+        self.append(&stripped.held);
+        self.append(stripped.rest);
     }
 
     /// Forgets the first bytes.
@@ -110,58 +111,55 @@ pub(crate) fn feed(decoder: &mut dyn Decoder, piece: &[u8], number: usize) {
     if number % 4 == 1 {
         return decoder.push(piece);
     }
-    match decoder.room(piece.len() + number % 3) {
-        Some(room) => {
-            room.fill(b'x');
-            room[..piece.len()].copy_from_slice(piece);
-            decoder.filled(piece.len());
-        }
-        None => decoder.push(piece),
-    }
+    let room = decoder.room(piece.len() + number % 3);
+    room.fill(b'x');
+    room[..piece.len()].copy_from_slice(piece);
+    decoder.filled(piece.len());
     // Room that is left unused changes nothing.
-    if let Some(room) = decoder.room(number % 5 * 10) {
-        room.fill(b'"');
-    }
+    decoder.room(number % 5 * 10).fill(b'"');
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Pushing and reading into the room give the same text, at the same offsets.
+    /// Appending and reading into the room give the same text, at the same offsets.
     #[test]
     fn a_text_is_the_same_however_it_comes() {
         let text: Vec<u8> = (0..10_000u32).flat_map(|n| format!("{n},").into_bytes()).collect();
-        let (mut pushed, mut filled) = (TextBuffer::without_mark(), TextBuffer::without_mark());
+        let (mut appended, mut filled) = (TextBuffer::without_mark(), TextBuffer::without_mark());
         let mut seen = (Vec::new(), Vec::new());
         for (n, piece) in text.chunks(997).enumerate() {
-            pushed.push(piece);
+            appended.append(piece);
             // More room than is filled, as where a read gives less than it was asked for.
-            filled.room(piece.len() + n % 7 * 100).unwrap()[..piece.len()].copy_from_slice(piece);
+            filled.room(piece.len() + n % 7 * 100)[..piece.len()].copy_from_slice(piece);
             filled.filled(piece.len());
-            assert_eq!(*pushed, *filled);
-            let gone = pushed.len() * (n % 3) / 2;
-            seen.0.extend_from_slice(&pushed[..gone]);
+            assert_eq!(*appended, *filled);
+            let gone = appended.len() * (n % 3) / 2;
+            seen.0.extend_from_slice(&appended[..gone]);
             seen.1.extend_from_slice(&filled[..gone]);
-            pushed.discard(gone);
+            appended.discard(gone);
             filled.discard(gone);
-            assert_eq!((pushed.offset(0), filled.offset(0)), (seen.0.len() as u64, seen.1.len() as u64));
+            assert_eq!((appended.offset(0), filled.offset(0)), (seen.0.len() as u64, seen.1.len() as u64));
         }
-        seen.0.extend_from_slice(&pushed);
+        seen.0.extend_from_slice(&appended);
         seen.1.extend_from_slice(&filled);
         assert!(seen.0 == text && seen.1 == text);
     }
 
+    fn read(buffer: &mut TextBuffer, piece: &[u8]) {
+        buffer.room(piece.len() + 5)[..piece.len()].copy_from_slice(piece);
+        buffer.filled(piece.len());
+    }
+
     #[test]
-    fn there_is_no_room_while_a_mark_may_come() {
+    fn a_mark_that_comes_in_pieces_is_taken_off() {
         let mut buffer = TextBuffer::new();
-        assert!(buffer.room(8).is_none());
-        buffer.push(b"\xEF\xBB");
-        assert!(buffer.room(8).is_none() && buffer.is_empty());
-        buffer.push(b"\xBFab");
+        read(&mut buffer, b"\xEF\xBB");
+        assert!(buffer.is_empty());
+        read(&mut buffer, b"\xBFab");
         assert_eq!((&*buffer, buffer.offset(0)), (&b"ab"[..], 3));
-        buffer.room(8).unwrap()[0] = b'c';
-        buffer.filled(1);
+        read(&mut buffer, b"c");
         buffer.truncate(5);
         assert_eq!((&*buffer, buffer.offset(1)), (&b"abc"[..], 4));
         buffer.truncate(1);
@@ -172,7 +170,7 @@ mod tests {
     #[test]
     fn the_beginning_of_a_mark_alone_is_text() {
         let mut buffer = TextBuffer::new();
-        buffer.push(b"\xEF\xBB");
+        read(&mut buffer, b"\xEF\xBB");
         buffer.finish();
         assert_eq!(&*buffer, b"\xEF\xBB");
     }

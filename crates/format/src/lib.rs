@@ -69,18 +69,16 @@ pub struct Decoded {
 ///
 /// A bad record becomes a [`BadRecord`] and never harms its neighbours.
 pub trait Decoder: Send {
-    /// Appends bytes. Records may be cut anywhere. What room was given is given up.
-    fn push(&mut self, bytes: &[u8]);
+    /// Room for so many bytes, to be read into and counted by [`Decoder::filled`]. It may be left unused.
+    fn room(&mut self, bytes: usize) -> &mut [u8];
 
-    /// Room for so many bytes, to be read into instead of pushed, and counted by [`Decoder::filled`]; `None` if the next bytes
-    /// must be pushed. It may be left unused.
-    fn room(&mut self, _bytes: usize) -> Option<&mut [u8]> {
-        None
-    }
+    /// Says that so many bytes at the beginning of the room given last are the next of the text. Records may be cut anywhere.
+    fn filled(&mut self, bytes: usize);
 
-    /// Says that so many bytes at the beginning of the room given last are the next of the text.
-    fn filled(&mut self, _bytes: usize) {
-        unreachable!("no room was given");
+    /// Appends bytes that lie elsewhere.
+    fn push(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.filled(bytes.len());
     }
 
     /// Says that no more bytes follow, so that a last record without line end is complete.

@@ -118,7 +118,7 @@ impl Feed {
     pub fn inline(plan: Plan) -> Self {
         debug_assert!(plan.at == plan.from && plan.tail.is_none(), "what is read in place is there and begins where it is wanted");
         let Plan { path, open, at, end, doing, .. } = plan;
-        Feed::Inline(Inline { path, open: Some(open), input: None, at, end, doing, buffer: Vec::new(), got: PIECE_BYTES })
+        Feed::Inline(Inline { path, open: Some(open), input: None, at, end, doing, got: PIECE_BYTES })
     }
 
     /// Works on a thread of its own, which begins when it is first asked for something.
@@ -186,8 +186,6 @@ pub(super) struct Inline {
     at: u64,
     end: Option<u64>,
     doing: &'static str,
-    /// For what decoders want to be pushed.
-    buffer: Vec<u8>,
     /// How much the last read gave.
     got: usize,
 }
@@ -206,11 +204,6 @@ impl Inline {
         let most = if self.got < PIECE_BYTES_MIN { PIECE_BYTES_MIN } else { PIECE_BYTES };
         let want = left.min(wanted.clamp(PIECE_BYTES_MIN, most) as u64) as usize;
         let room = decoder.room(want);
-        let in_place = room.is_some();
-        let room = room.unwrap_or_else(|| {
-            self.buffer.resize(self.buffer.len().max(want), 0);
-            &mut self.buffer[..want]
-        });
         let got = loop {
             match input.read(room) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -227,12 +220,7 @@ impl Inline {
             };
         }
         self.got = got;
-        if in_place {
-            self.buffer = Vec::new();
-            decoder.filled(got);
-        } else {
-            decoder.push(&self.buffer[..got]);
-        }
+        decoder.filled(got);
         self.at += got as u64;
         Ok(Fed::Bytes(got, clock::now_ns()))
     }

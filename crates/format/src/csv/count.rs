@@ -224,12 +224,7 @@ impl CsvCounter {
 }
 
 impl Decoder for CsvCounter {
-    fn push(&mut self, bytes: &[u8]) {
-        self.compact();
-        self.buffer.push(bytes);
-    }
-
-    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.compact();
         self.buffer.room(bytes)
     }

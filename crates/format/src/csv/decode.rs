@@ -235,13 +235,7 @@ struct Record {
 }
 
 impl Decoder for CsvDecoder {
-    fn push(&mut self, bytes: &[u8]) {
-        self.compact();
-        self.buffer.push(bytes);
-        self.index.scan(&self.buffer);
-    }
-
-    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.compact();
         self.buffer.room(bytes)
     }

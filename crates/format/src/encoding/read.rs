@@ -77,6 +77,8 @@ impl Read for DecodingReader {
 pub(crate) struct Transcoded {
     inner: Box<dyn Decoder>,
     transcoder: Transcoder,
+    /// Room for what comes, and the text in it.
+    packed: Vec<u8>,
     text: String,
     failure: Option<Malformed>,
     finished: bool,
@@ -85,27 +87,34 @@ pub(crate) struct Transcoded {
 impl Transcoded {
     /// Of text from its beginning; `inner` decodes it in UTF-8.
     pub fn new(inner: Box<dyn Decoder>, encoding: TextEncoding, option: &'static str) -> Self {
-        Transcoded { inner, transcoder: Transcoder::new(encoding, option), text: String::new(), failure: None, finished: false }
+        let transcoder = Transcoder::new(encoding, option);
+        Transcoded { inner, transcoder, packed: Vec::new(), text: String::new(), failure: None, finished: false }
     }
 
-    fn feed(&mut self, bytes: &[u8], last: bool) {
+    /// Takes so many bytes of the room, the last of all or not.
+    fn feed(&mut self, bytes: usize, last: bool) {
         if self.failure.is_none() {
             self.text.clear();
-            self.failure = self.transcoder.feed(bytes, last, &mut self.text).err();
+            self.failure = self.transcoder.feed(&self.packed[..bytes], last, &mut self.text).err();
             self.inner.push(self.text.as_bytes());
         }
     }
 }
 
 impl Decoder for Transcoded {
-    fn push(&mut self, bytes: &[u8]) {
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        self.packed.resize(self.packed.len().max(bytes), 0);
+        &mut self.packed[..bytes]
+    }
+
+    fn filled(&mut self, bytes: usize) {
         self.feed(bytes, false);
     }
 
     fn finish(&mut self) {
         if !self.finished {
             self.finished = true;
-            self.feed(&[], true);
+            self.feed(0, true);
             // The record in which the text ends to be text is not whole.
             if self.failure.is_none() {
                 self.inner.finish();

@@ -255,12 +255,7 @@ pub(super) fn unsupported(name: &str, kind: &str) -> FormatError {
 }
 
 impl Decoder for FixedDecoder {
-    fn push(&mut self, bytes: &[u8]) {
-        self.compact();
-        self.buffer.push(bytes);
-    }
-
-    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.compact();
         self.buffer.room(bytes)
     }

@@ -199,13 +199,7 @@ impl Input {
 }
 
 impl Decoder for JsonDecoder {
-    fn push(&mut self, bytes: &[u8]) {
-        debug_assert!(!self.finished, "bytes behind the end of the stream");
-        self.input.compact();
-        self.input.bytes.append(bytes);
-    }
-
-    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
         debug_assert!(!self.finished, "bytes behind the end of the stream");
         self.input.compact();
         self.input.bytes.room(bytes)
