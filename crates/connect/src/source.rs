@@ -266,6 +266,12 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether its readers give views where a request has text columns as such. What else they are asked for they give as it is
+    /// asked for, too.
+    fn gives_views(&self) -> bool {
+        false
+    }
+
     /// Whether [`Source::open_selecting`] leaves out rows.
     fn selects(&self) -> bool {
         false

@@ -5,6 +5,7 @@ mod bloom;
 mod check;
 mod describe;
 mod extent;
+mod memory;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -20,16 +21,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options, take_record_batch};
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
-};
-use parquet::arrow::{ArrowWriter, ProjectionMask};
-use parquet::basic::{Compression, GzipLevel, ZstdLevel};
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowSelection, RowSelector};
+use parquet::arrow::{ArrowWriter, ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::basic::{Compression, ConvertedType, Encoding, GzipLevel, ZstdLevel};
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
@@ -39,6 +39,7 @@ pub use parquet::file::reader::{ChunkReader, Length};
 
 use self::bloom::Blooms;
 use self::check::Checked;
+use self::memory::Groups;
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
 use crate::{FormatError, bytes_of, option_enum, options};
@@ -174,6 +175,8 @@ pub struct ParquetFileReader {
     schema: SchemaRef,
     /// For each column of `schema`, where it stands in the batches of `batches`.
     sources: Vec<usize>,
+    /// Those of the batches' columns whose texts are not known to be UTF-8.
+    unchecked: Vec<usize>,
     batches: ParquetRecordBatchReader,
     rows: u64,
     rows_read: u64,
@@ -221,7 +224,23 @@ impl ParquetFileReader {
         pick: Option<(&Schema, Pick<'_>)>,
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
-        let mut metadata = footer(path, &input)?;
+        let footer = ParquetFooter::of(path, &input)?;
+        ParquetFileReader::with_footer(path, (input, footer), (physical, projection), part, pick, batch_rows)
+    }
+
+    /// As [`ParquetFileReader::of_rows`], of a file whose footer was read before.
+    ///
+    /// # Errors
+    /// As [`ParquetFileReader::open`].
+    pub fn with_footer<R: ParquetInput>(
+        path: &Path,
+        (input, footer): (R, ParquetFooter),
+        (physical, projection): (&SchemaRef, &[usize]),
+        part: Range<u64>,
+        pick: Option<(&Schema, Pick<'_>)>,
+        batch_rows: usize,
+    ) -> Result<Self, FormatError> {
+        let ParquetFooter(mut metadata) = footer;
         let (mut begin, mut groups) = (0, Vec::new());
         for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
             let rows = group.num_rows().max(0) as u64;
@@ -287,23 +306,29 @@ impl ParquetFileReader {
         let mut read = roots.clone();
         read.sort_unstable();
         read.dedup();
-        let sources = roots.iter().map(|r| read.binary_search(r).expect("a column that is read")).collect();
+        let place = |root: &usize| read.binary_search(root).expect("a column that is read");
+        let sources = roots.iter().map(place).collect();
+        let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
+        let columns = projection.iter().map(|index| physical.field(*index)).zip(roots.iter().copied());
+        let ReadAs { fields, views, unchecked } = ReadAs::of(&metadata, &numbers, columns);
+        let unchecked = unchecked.iter().map(place).collect();
         let rows: u64 = metadata.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64).sum();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
         let rows_max = rows_of(metadata.metadata().row_groups(), &mask);
         let expected =
             |group: &Wanted| Expected { parts: wanted(metadata.metadata().row_group(group.number), &mask), in_part: group.in_part() };
         input.expect(groups.iter().map(expected).collect());
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata)
-            .with_projection(mask)
-            .with_row_groups(groups.iter().map(|group| group.number).collect())
-            .with_batch_size(batch_rows.min(rows_max).max(1));
-        if groups.iter().any(Wanted::in_part) {
-            builder = builder.with_row_selection(groups.iter().flat_map(Wanted::selectors).collect::<Vec<_>>().into());
-        }
-        let batches = builder.build().map_err(|e| failed(path, "cannot begin to read it", &e))?;
+        let batch_rows = batch_rows.min(rows_max).min(rows as usize).max(1);
+        let selected: Option<RowSelection> =
+            groups.iter().any(Wanted::in_part).then(|| groups.iter().flat_map(Wanted::selectors).collect::<Vec<_>>().into());
+        let batches = parquet_to_arrow_field_levels(metadata.parquet_schema(), mask, Some(&fields.into()))
+            .and_then(|levels| {
+                let groups = Groups::new(input, metadata.metadata().clone(), numbers, views.into());
+                ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch_rows, selected)
+            })
+            .map_err(|e| failed(path, "cannot begin to read it", &e))?;
         let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
-        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, batches, rows, rows_read: 0 })
+        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, unchecked, batches, rows, rows_read: 0 })
     }
 
     /// The schema of the batches.
@@ -334,13 +359,17 @@ impl ParquetFileReader {
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let mut columns = Vec::with_capacity(self.sources.len());
         for (source, field) in self.sources.iter().zip(self.schema.fields()) {
-            let column = batch.column(*source);
+            let wrong = |e: ArrowError| {
+                let what = format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type()));
+                failed(&self.path, &what, &e)
+            };
+            let unchecked = self.unchecked.contains(source).then(|| checked(batch.column(*source)));
+            let column = unchecked.transpose().map_err(wrong)?;
+            let column = column.as_ref().unwrap_or(batch.column(*source));
             columns.push(if column.data_type() == field.data_type() {
                 column.clone()
             } else {
-                cast_with_options(column, field.data_type(), &strict).map_err(|e| {
-                    failed(&self.path, &format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type())), &e)
-                })?
+                cast_with_options(column, field.data_type(), &strict).map_err(wrong)?
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -415,6 +444,53 @@ fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<u
     Ok(root)
 }
 
+/// How the columns of a file are read.
+struct ReadAs {
+    /// The types in which the library shall give them: those that the file has, with views for the texts of columns wanted as such.
+    fields: Vec<FieldRef>,
+    /// The numbers of the leaves that become views.
+    views: Vec<usize>,
+    /// Those of the columns that the library takes for texts without looking at them.
+    unchecked: Vec<usize>,
+}
+
+impl ReadAs {
+    /// Of these row groups of a file; each of the columns `wanted` with its place in it.
+    fn of<'a>(file: &ArrowReaderMetadata, groups: &[usize], wanted: impl Iterator<Item = (&'a Field, usize)>) -> Self {
+        let mut read = ReadAs { fields: file.schema().fields().to_vec(), views: Vec::new(), unchecked: Vec::new() };
+        let schema = file.parquet_schema();
+        for (column, root) in wanted {
+            let field = &mut read.fields[root];
+            let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
+            let Some(leaf) = leaf.filter(|_| matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)) else {
+                continue;
+            };
+            let known = schema.column(leaf).converted_type() == ConvertedType::UTF8;
+            let chunks = groups.iter().map(|group| file.metadata().row_group(*group).column(leaf));
+            // Of such pages the decoder of views looks at the texts together only, and characters may be cut between them.
+            let cut = chunks.flat_map(ColumnChunkMetaData::encodings).any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY);
+            let view = *column.data_type() == DataType::Utf8View && known && !cut;
+            if view {
+                read.views.push(leaf);
+            }
+            if !known {
+                read.unchecked.push(root);
+            }
+            *field = Arc::new(field.as_ref().clone().with_data_type(if view { DataType::Utf8View } else { DataType::Utf8 }));
+        }
+        read
+    }
+}
+
+/// Texts at which nobody has looked yet.
+///
+/// # Errors
+/// One of them is not UTF-8.
+fn checked(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let (offsets, bytes, nulls) = texts.as_string::<i32>().clone().into_parts();
+    Ok(Arc::new(StringArray::try_new(offsets, bytes, nulls)?))
+}
+
 /// The schema of a file in the types that tables have (see [`crate::types::plain_type`]).
 ///
 /// # Errors
@@ -432,35 +508,38 @@ pub fn schema_in<R: ChunkReader>(path: &Path, input: &R) -> Result<SchemaRef, Fo
     Ok(Arc::new(Schema::new(metadata.schema().fields().iter().map(plain_field).collect::<Vec<_>>())))
 }
 
-/// The row groups of a file: rows, and compressed bytes. What a file is best divided by.
-///
-/// # Errors
-/// The file cannot be read or is no parquet file.
-pub fn row_groups(path: &Path) -> Result<Vec<(u64, u64)>, FormatError> {
-    row_groups_in(path, &open(path)?)
-}
+/// What the footer of a file says. Cheap to clone; to decode it takes about a microsecond for each column of each row group.
+#[derive(Clone)]
+pub struct ParquetFooter(ArrowReaderMetadata);
 
-/// As [`row_groups`], of a file whose bytes `input` gives; `path` is its name in messages.
-///
-/// # Errors
-/// As [`row_groups`].
-pub fn row_groups_in<R: ChunkReader>(path: &Path, input: &R) -> Result<Vec<(u64, u64)>, FormatError> {
-    let metadata = footer(path, input)?;
-    Ok(metadata.metadata().row_groups().iter().map(|g| (g.num_rows().max(0) as u64, g.compressed_size().max(0) as u64)).collect())
-}
+impl ParquetFooter {
+    /// Of the file whose bytes `input` gives; `path` is its name in messages.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no parquet file.
+    pub fn of<R: ChunkReader>(path: &Path, input: &R) -> Result<Self, FormatError> {
+        footer(path, input).map(ParquetFooter)
+    }
 
-/// Whether a reader of some rows of a local file passes over the pages of the others by their heads. In lists and maps it does so
-/// only where the file has an index of its pages; else it decodes all that comes before.
-///
-/// # Errors
-/// As [`row_groups`].
-pub fn passes_over_pages(path: &Path) -> Result<bool, FormatError> {
-    let metadata = footer(path, &open(path)?)?;
-    let groups = metadata.metadata().row_groups();
-    Ok(groups.iter().flat_map(|group| group.columns()).all(|column| {
-        let repeated = column.column_descr().max_rep_level() > 0;
-        !repeated || column.offset_index_offset().is_some()
-    }))
+    /// The row groups: rows, and compressed bytes. What a file is best divided by.
+    pub fn row_groups(&self) -> Vec<(u64, u64)> {
+        let groups = self.0.metadata().row_groups().iter();
+        groups.map(|group| (group.num_rows().max(0) as u64, group.compressed_size().max(0) as u64)).collect()
+    }
+
+    /// About what it takes in memory, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.metadata().memory_size()
+    }
+
+    /// Whether a reader of some rows of a local file passes over the pages of the others by their heads. In lists and maps it
+    /// does so only where the file has an index of its pages; else it decodes all that comes before.
+    pub fn passes_over_pages(&self) -> bool {
+        self.0.metadata().row_groups().iter().flat_map(|group| group.columns()).all(|column| {
+            let repeated = column.column_descr().max_rep_level() > 0;
+            !repeated || column.offset_index_offset().is_some()
+        })
+    }
 }
 
 /// Reads the footer, and believes it only where it fits the file.

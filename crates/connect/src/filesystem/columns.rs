@@ -109,8 +109,7 @@ impl ChunkReader for LocalColumns {
             return Err(beyond(start, length, local.size));
         }
         local.touch(start);
-        let mut bytes = vec![0; length];
-        cache::timed(local.found.cold(), || local.file.read_exact_at(&mut bytes, start))?;
+        let bytes = cache::timed(local.found.cold(), || page::read(&local.file, start, length))?;
         cache::count_share(length as u64, local.found);
         if local.give_back {
             page::give_back(&local.file, start, length as u64);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -134,8 +134,7 @@ impl IpcInput for Local {
 
 impl Local {
     fn copied(&self, file: &File, part: &Range<u64>) -> io::Result<Buffer> {
-        let mut bytes = vec![0; (part.end - part.start) as usize];
-        cache::timed(self.found.cold(), || file.read_exact_at(&mut bytes, part.start))?;
+        let bytes = cache::timed(self.found.cold(), || page::read(file, part.start, (part.end - part.start) as usize))?;
         if self.give_back && part.end > part.start {
             page::give_back(file, part.start, part.end - part.start);
         }

@@ -18,6 +18,25 @@ pub(super) fn memory_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(4096)
 }
 
+/// Bytes of a file, read into memory that nobody has written zeros to before.
+///
+/// # Errors
+/// They cannot be read, or the file ends before the last of them.
+pub(super) fn read(file: &File, from: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = from + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    // The vector may have room for more than it was made for.
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
 /// How many of these bytes of a file are in the cache.
 ///
 /// # Errors

@@ -1,20 +1,23 @@
 //! Reads a Parquet file, or some of its rows. Decoding is the format's, and where the bytes come from is
 //! [`super::columns`]'; here are splits, positions and block sizes.
 
-use std::fs::File;
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Mutex;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_format::parquet::{self, ParquetFileReader, ParquetInput};
+use tidemill_format::parquet::{self, ChunkReader, ParquetFileReader, ParquetFooter, ParquetInput};
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
 use super::cache::Care;
 use super::columns::{LocalColumns, RemoteColumns};
 use super::directory::Place;
 use super::metadata::{Constants, FileInfo};
-use super::ranges::Piece;
+use super::ranges::{CUT_BYTES_MIN, Piece};
 use crate::{ConnectError, Polled, ReadRequest, Reader, Rows, Selection, Split, Waker};
 
 /// So many pieces, as files are cut, are about what each reader gets (see [`super::ranges::range_bytes`]).
@@ -27,19 +30,96 @@ struct Position {
     row: u64,
 }
 
+/// So many footers are kept at most, and such as take so many bytes together. Readers of one file are at work at the same time, or
+/// nearly.
+const FOOTERS: usize = 8;
+const FOOTERS_BYTES: usize = 64 << 20;
+
+/// The footers of the local files that were opened last: each of the readers of a file's pieces needs it.
+#[derive(Default)]
+pub(super) struct Footers(Mutex<VecDeque<(Identity, ParquetFooter)>>);
+
+/// What says that a file is the one that it was, and unchanged: path, device, number, length, and when anything of it was changed last.
+type Identity = (String, u64, u64, u64, (i64, i64));
+
+impl Footers {
+    /// That of `file` at `path`, whose bytes `columns` gives.
+    fn of<R: ChunkReader>(&self, path: &str, file: &Metadata, columns: &R) -> Result<ParquetFooter, ConnectError> {
+        let identity = (path.to_string(), file.dev(), file.ino(), file.len(), (file.ctime(), file.ctime_nsec()));
+        let known = || self.0.lock().expect("no panic while held");
+        if let Some((_, footer)) = known().iter().find(|(of, _)| *of == identity) {
+            return Ok(footer.clone());
+        }
+        let footer = ParquetFooter::of(Path::new(path), columns)?;
+        let mut known = known();
+        known.retain(|(of, _)| *of != identity);
+        known.push_front((identity, footer.clone()));
+        let mut bytes = 0;
+        let kept = known.iter().take(FOOTERS).take_while(|(_, footer)| {
+            bytes += footer.memory_bytes();
+            bytes <= FOOTERS_BYTES
+        });
+        let kept = kept.count();
+        known.truncate(kept);
+        Ok(footer)
+    }
+
+    /// That of a local file that is not read now.
+    fn at(&self, path: &str) -> Result<ParquetFooter, ConnectError> {
+        let file = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (meta, file) = file.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
+        self.of(path, &meta, &file)
+    }
+
+    /// How many rows a local file has, if its footer can be read.
+    pub fn rows(&self, path: &str) -> Option<usize> {
+        usize::try_from(self.at(path).ok()?.row_groups().iter().map(|(rows, _)| rows).sum::<u64>()).ok()
+    }
+}
+
 /// Divides a file into pieces of about `bytes` compressed bytes, at its row groups; a local file with a row group that is larger
 /// than a reader's share, of [`SHARE`] such pieces, into equal shares.
 ///
 /// # Errors
 /// The file cannot be read or is no Parquet file.
-pub(super) fn pieces(path: &str, place: &Place, bytes: u64) -> Result<Vec<Piece>, ConnectError> {
-    let groups = match place {
-        Place::Local => parquet::row_groups(Path::new(path))?,
-        Place::Remote(store, object) => parquet::row_groups_in(Path::new(path), &RemoteColumns::new(store.ranges(object)))?,
+pub(super) fn pieces(path: &str, place: &Place, footers: &Footers, bytes: u64) -> Result<Vec<Piece>, ConnectError> {
+    let footer = match place {
+        Place::Local => footers.at(path)?,
+        Place::Remote(store, object) => ParquetFooter::of(Path::new(path), &RemoteColumns::new(store.ranges(object)))?,
     };
+    let groups = footer.row_groups();
     let share = bytes.saturating_mul(SHARE);
     let large = matches!(place, Place::Local) && groups.iter().any(|(_, group)| *group > share);
-    Ok(if large && parquet::passes_over_pages(Path::new(path))? { in_shares(&groups, share) } else { at_groups(&groups, bytes) })
+    Ok(if large && footer.passes_over_pages() { in_shares(&groups, share) } else { at_groups(&groups, bytes) })
+}
+
+/// Cuts those of some files' pieces that are left when all `readers` have had equally many, so that all have work to the end. Each cut
+/// costs about a page of each column, so no part has fewer than [`CUT_BYTES_MIN`] bytes. `pieces` are path, bytes and pieces of each file,
+/// in the order in which they are read.
+pub(super) fn even_out(files: &mut [(&str, u64, &mut Vec<Piece>)], readers: usize, footers: &Footers) {
+    let mut left = files.iter().map(|(_, _, pieces)| pieces.len()).sum::<usize>() % readers.max(1);
+    let parts = readers / gcd(left, readers).max(1);
+    for (path, bytes, pieces) in files.iter_mut().rev() {
+        let each = *bytes / pieces.len().max(1) as u64;
+        let parts = parts.min(usize::try_from(each / CUT_BYTES_MIN).unwrap_or(usize::MAX));
+        let cut = left.min(pieces.len());
+        left -= cut;
+        if cut > 0 && parts > 1 && footers.at(path).is_ok_and(|footer| footer.passes_over_pages()) {
+            let last = pieces.split_off(pieces.len() - cut);
+            pieces.extend(last.iter().flat_map(|piece| divided(piece, parts)));
+        }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The rows of a piece in equal parts.
+fn divided(piece: &Piece, parts: usize) -> Vec<Piece> {
+    let Piece::Rows(from, to) = piece else { return vec![piece.clone()] };
+    let cut = |part: usize| from + (u128::from(to - from) * part as u128 / parts as u128) as u64;
+    (0..parts).map(|part| (cut(part), cut(part + 1))).filter(|(from, to)| from < to).map(|(from, to)| Piece::Rows(from, to)).collect()
 }
 
 /// Divides a file into equal parts of about `share` bytes, within its row groups, too. Their pages are passed over by their heads,
@@ -84,12 +164,6 @@ pub(super) fn at_groups(groups: &[(u64, u64)], bytes: u64) -> Vec<Piece> {
     pieces
 }
 
-/// How many rows a local file has, if its footer can be read.
-pub(super) fn rows(path: &str) -> Option<usize> {
-    let groups = parquet::row_groups(Path::new(path)).ok()?;
-    usize::try_from(groups.iter().map(|(rows, _)| rows).sum::<u64>()).ok()
-}
-
 /// Opens a split. Row groups in which nothing is selected are left out.
 ///
 /// # Errors
@@ -101,7 +175,7 @@ pub(super) fn open(
     piece: &Piece,
     split: &Split,
     (request, waker, selection): (&ReadRequest, Waker, Option<&Selection>),
-    path: &str,
+    (path, footers): (&str, &Footers),
 ) -> Result<Box<dyn Reader>, ConnectError> {
     let (from, to) = match piece {
         Piece::Rows(from, to) => (*from, Some(*to)),
@@ -129,11 +203,16 @@ pub(super) fn open(
     let part = (start, to);
     let file = match place {
         Place::Local => {
-            let columns = File::open(path).and_then(|file| LocalColumns::new(file, care));
-            let columns = columns.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
-            begin(path, columns, request, part, selection)?
+            let opened = File::open(path).and_then(|file| Ok((file.metadata()?, LocalColumns::new(file, care)?)));
+            let (meta, columns) = opened.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
+            let footer = footers.of(path, &meta, &columns)?;
+            begin(path, (columns, footer), request, part, selection)?
         }
-        Place::Remote(store, object) => begin(path, RemoteColumns::new(store.ranges(object)), request, part, selection)?,
+        Place::Remote(store, object) => {
+            let columns = RemoteColumns::new(store.ranges(object));
+            let footer = ParquetFooter::of(Path::new(path), &columns)?;
+            begin(path, (columns, footer), request, part, selection)?
+        }
     };
     let rows = file.rows();
     let end = to.unwrap_or(rows);
@@ -154,7 +233,7 @@ pub(super) fn open(
 /// such.
 fn begin<R: ParquetInput>(
     path: &str,
-    columns: R,
+    file: (R, ParquetFooter),
     request: &ReadRequest,
     (start, to): (u64, Option<u64>),
     selection: Option<&Selection>,
@@ -163,7 +242,7 @@ fn begin<R: ParquetInput>(
     let part = start..to.unwrap_or(u64::MAX);
     let pick = |known: &parquet::Extents<'_>| selection.and_then(|selection| selection.wanted_parts(known));
     let pick = selection.map(|selection| (&**selection.columns(), &pick as parquet::Pick<'_>));
-    Ok(ParquetFileReader::of_rows(Path::new(path), columns, wanted, part, pick, BATCH_ROWS)?)
+    Ok(ParquetFileReader::with_footer(Path::new(path), file, wanted, part, pick, BATCH_ROWS)?)
 }
 
 /// A reader whose position is the number of a row: `batches` are `part` of the `rows` rows of a file of `bytes` bytes.
@@ -255,5 +334,12 @@ mod tests {
             assert_eq!((all[0].0, all[all.len() - 1].1), (0, 1111), "share {share}");
             assert!(all.windows(2).all(|pair| pair[0].1 == pair[1].0) && all.iter().all(|(from, to)| from < to), "share {share}: {all:?}");
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_piece_are_all_of_its_rows() {
+        assert_eq!(divided(&Piece::Rows(10, 20), 2), [Piece::Rows(10, 15), Piece::Rows(15, 20)]);
+        assert_eq!(divided(&Piece::Rows(7, 8), 4), [Piece::Rows(7, 8)], "a row is not cut");
+        assert_eq!(divided(&Piece::Whole, 4), [Piece::Whole]);
     }
 }

@@ -25,7 +25,7 @@ use super::listing::{Item, Kind, Listing};
 use super::members::{MemberPosition, Members, MembersReader};
 use super::metadata::{self, Constants, FileInfo};
 use super::orc;
-use super::parquet;
+use super::parquet::{self, Footers};
 use super::path::{self, Location};
 use super::pipe::{self, Purpose};
 use super::queue::{self, Queue};
@@ -73,6 +73,7 @@ pub(super) struct FileSource {
     pub purpose: Purpose,
     pub listing: Listing,
     pub queue: Queue,
+    pub footers: Footers,
 }
 
 impl FileSource {
@@ -89,6 +90,7 @@ impl FileSource {
             purpose: Purpose::Rows,
             listing,
             queue: Queue::default(),
+            footers: Footers::default(),
         }
     }
 
@@ -125,7 +127,7 @@ impl FileSource {
         match &self.format {
             FileFormat::Text(text) => self.cut(text, item, range, readers),
             FileFormat::Parquet(_) if item.size <= range => Ok(vec![Piece::Whole]),
-            FileFormat::Parquet(_) => parquet::pieces(&item.path, &self.listing.place(&item.path)?, range),
+            FileFormat::Parquet(_) => parquet::pieces(&item.path, &self.listing.place(&item.path)?, &self.footers, range),
             FileFormat::Avro(_) | FileFormat::Xlsx(_) => Ok(vec![Piece::Whole]),
             FileFormat::Orc(_) if item.size <= range => Ok(vec![Piece::Whole]),
             FileFormat::Orc(_) => orc::pieces(&item.path, &self.listing.place(&item.path)?, range),
@@ -169,9 +171,15 @@ impl FileSource {
         queue::order(&mut found, |(item, cached)| (item.size, *cached));
         let total: u64 = found.iter().map(|(item, _)| item.size).sum();
         let range = ranges::range_bytes(total, parallelism);
+        let enough = found.len() >= ITEMS_PER_READER * parallelism;
+        let mut pieces =
+            found.iter().map(|(item, _)| self.pieces(item, range, parallelism, enough)).collect::<Result<Vec<_>, ConnectError>>()?;
+        if matches!(self.format, FileFormat::Parquet(_)) && !self.location.remote() {
+            let mut files: Vec<_> = found.iter().zip(&mut pieces).map(|((item, _), pieces)| (&*item.path, item.size, pieces)).collect();
+            parquet::even_out(&mut files, parallelism, &self.footers);
+        }
         let mut splits = Vec::new();
-        for (item, cached) in &found {
-            let pieces = self.pieces(item, range, parallelism, found.len() >= ITEMS_PER_READER * parallelism)?;
+        for ((item, cached), pieces) in found.iter().zip(&pieces) {
             if cached.bytes > 0 && (pieces.len() > 1 || matches!(item.kind, Kind::Member)) {
                 self.queue.remember(&item.path, *cached);
             }
@@ -329,7 +337,7 @@ impl FileSource {
         let selecting = (&context.request, context.waker, selection);
         match &self.format {
             FileFormat::Text(_) => unreachable!("opened above"),
-            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, selecting, path),
+            FileFormat::Parquet(_) => parquet::open(&place, &info, care, &piece, split, selecting, (path, &self.footers)),
             FileFormat::Arrow(options) => {
                 let manner = Manner::new(options, self.compression(path), self.monitor.is_some(), care);
                 ipc::open(&place, (&info, manner), &piece, split, asked, path)
@@ -485,6 +493,10 @@ impl Source for FileSource {
         self.open_split(split, context, None)
     }
 
+    fn gives_views(&self) -> bool {
+        matches!(self.format, FileFormat::Parquet(_))
+    }
+
     fn selects(&self) -> bool {
         match &self.format {
             FileFormat::Parquet(_) => true,
@@ -503,7 +515,9 @@ impl Source for FileSource {
 
     fn rows_hint(&self) -> Option<usize> {
         match (&self.format, self.monitor, self.location.remote()) {
-            (FileFormat::Parquet(_), None, false) => self.items().ok()?.iter().map(|item| parquet::rows(&item.path)).sum::<Option<usize>>(),
+            (FileFormat::Parquet(_), None, false) => {
+                self.items().ok()?.iter().map(|item| self.footers.rows(&item.path)).sum::<Option<usize>>()
+            }
             (FileFormat::Arrow(_), None, false) => {
                 self.items().ok()?.iter().map(|item| ipc::rows(&item.path, self.compression(&item.path))).sum::<Option<usize>>()
             }

@@ -537,7 +537,7 @@ fn parquet_is_resumed_and_divided_by_rows() {
     let source = source(dir.path(), "parquet", &[]);
     assert_eq!(source.rows_hint(), Some(100_000));
     let whole = source.splits(1).unwrap().remove(0);
-    let pieces = super::parquet::pieces(&whole.id, &super::directory::Place::Local, 200_000).unwrap();
+    let pieces = super::parquet::pieces(&whole.id, &super::directory::Place::Local, &Default::default(), 200_000).unwrap();
     assert_eq!(pieces.len(), 4);
     let splits: Vec<_> = pieces.iter().map(|p| Split::new(super::ranges::id(&whole.id, p))).collect();
     assert!(read(&*source, &splits, 5000) == numbered(0, 100_000));

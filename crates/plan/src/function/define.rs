@@ -100,6 +100,7 @@ pub(super) struct Def {
     kernel: Kernel,
     volatile: bool,
     per_row: bool,
+    views: bool,
     rewrite: Option<fn(Vec<Expr>) -> Expr>,
     fuse: Option<Fuse>,
 }
@@ -127,6 +128,7 @@ pub(super) const fn def(
         kernel,
         volatile: false,
         per_row: false,
+        views: false,
         rewrite: None,
         fuse: None,
     }
@@ -161,6 +163,12 @@ impl Def {
     pub(super) const fn per_row(mut self) -> Self {
         self.volatile = true;
         self.per_row = true;
+        self
+    }
+
+    /// The kernel takes views for texts, too: those it need not have copied into columns before.
+    pub(super) const fn views(mut self) -> Self {
+        self.views = true;
         self
     }
 
@@ -323,6 +331,9 @@ fn coerce(def: &Def, types: &[DataType]) -> Result<Vec<DataType>> {
         .enumerate()
         .map(|(i, t)| {
             let param = def.param(i).expect("arity was checked");
+            if def.views && param == Param::Text && *t == DataType::Utf8View {
+                return Ok(DataType::Utf8View);
+            }
             match coerce_one(param, t, &union) {
                 Some(t) => Ok(t),
                 None => plan_err!("argument {} of {} is {}, not {}; cast it", i + 1, def.usage, type_name(t), param.expects()),

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Int32Array, ListBuilder, StringArray, StringBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder};
 use arrow::buffer::{Buffer, OffsetBuffer};
-use arrow::datatypes::Int32Type;
+use arrow::datatypes::{DataType, Int32Type};
 use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::Expr;
 
@@ -17,6 +17,7 @@ use super::define::{Call, Def, Function, Param::*, Returns, build, build_bool, b
 pub(super) const FUNCTIONS: &[Def] = &[
     def("char_length", "CHAR_LENGTH(text)", "The number of characters", &[Text], Returns::Int, char_length)
         .alias(&["character_length", "length"])
+        .views()
         .fuse(length_of_replaced),
     def("upper", "UPPER(text)", "In capitals", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_uppercase, str::to_uppercase)),
     def("lower", "LOWER(text)", "In small letters", &[Text], Returns::Text, |c| cased(c, <[u8]>::make_ascii_lowercase, str::to_lowercase)),
@@ -111,6 +112,14 @@ pub(super) const FUNCTIONS: &[Def] = &[
 ];
 
 fn char_length(call: &Call) -> Result<ArrayRef> {
+    if call.type_of(0) == DataType::Utf8View {
+        let texts = call.arg(0)?;
+        let views = texts.array.as_string_view();
+        return build::<Int32Type>(call.rows, |r| {
+            let r = r & texts.mask;
+            views.is_valid(r).then(|| characters(views.value(r)) as i32)
+        });
+    }
     let texts = call.text(0)?;
     let offsets = texts.array.offsets();
     if texts.array.len() == call.rows && texts.array.value_data()[offsets[0] as usize..offsets[call.rows] as usize].is_ascii() {
@@ -288,10 +297,9 @@ fn right(call: &Call) -> Result<ArrayRef> {
 }
 
 fn split_index(call: &Call) -> Result<ArrayRef> {
-    use arrow::datatypes::DataType::{Utf8, Utf8View};
     let texts = call.text(0)?;
     // The delimiter may be given as the code of a character.
-    let code = !matches!(call.type_of(1), Utf8 | Utf8View) && call.type_of(1).is_integer();
+    let code = !matches!(call.type_of(1), DataType::Utf8 | DataType::Utf8View) && call.type_of(1).is_integer();
     let (delimiters, codes) = if code { (None, Some(call.int(1)?)) } else { (Some(call.text(1)?), None) };
     let indexes = call.int(2)?;
     build_text(call.rows, |r, out| {

@@ -1,8 +1,8 @@
 //! Bounded jobs on DataFusion's executor.
 //!
 //! [`lower`] replaces our logical nodes by what DataFusion knows, [`pattern`] runs those that it cannot
-//! replace, [`table`] lets it read through our connectors, and [`fold`] adds up the changes of tables that
-//! are updated. The same plans, functions and types as in a stream; results are the final ones.
+//! replace, [`table`] lets it read through our connectors, [`views`] spares it copies of texts, and [`fold`] adds
+//! up the changes of tables that are updated. The same plans, functions and types as in a stream; results are the final ones.
 
 mod fold;
 mod group_keys;
@@ -12,6 +12,7 @@ mod process;
 mod select;
 mod set_all;
 mod table;
+mod views;
 mod window_bound;
 
 use std::collections::BTreeMap;
@@ -96,6 +97,7 @@ impl BatchRunner {
     fn physical(&self, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, JobError> {
         check_not_in(plan)?;
         let lowered = lower::lower(plan.clone(), &self.sources, table::Reading::of(&self.settings, plan))?;
+        let lowered = views::with_views(lowered, self.state.config_options())?;
         let state = self.state.clone();
         Ok(self.runtime.block_on(async move { state.create_physical_plan(&lowered).await })?)
     }

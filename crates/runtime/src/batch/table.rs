@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion_common::tree_node::TreeNode;
-use datafusion_common::{DataFusionError, Result};
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use futures::Stream;
 use futures::task::AtomicWaker;
@@ -49,6 +49,8 @@ pub(super) struct ConnectorTable {
     source: Arc<dyn Source>,
     on_error: OnError,
     schema: SchemaRef,
+    /// Whether texts are views.
+    views: bool,
     metrics: Arc<NodeMetrics>,
     reading: Reading,
 }
@@ -99,7 +101,24 @@ impl ConnectorTable {
             )));
         }
         let metrics = metrics.lock().expect("no panic while held").entry(table.name.clone()).or_default().clone();
-        Ok(ConnectorTable { schema: table.raw_schema(), table, source, on_error: options.on_error, metrics, reading })
+        Ok(ConnectorTable { schema: table.raw_schema(), views: false, table, source, on_error: options.on_error, metrics, reading })
+    }
+
+    /// The same with views for the texts of its physical columns, if its source gives such.
+    pub fn with_views(&self) -> Option<Self> {
+        let some = self.table.physical_schema().fields().iter().any(|field| *field.data_type() == DataType::Utf8);
+        let gives = some && self.source.gives_views() && self.source.changelog() == Changelog::Append;
+        let width = self.table.physical_schema().fields().len();
+        let physical = viewed(&self.schema.fields()[..width]);
+        gives.then(|| ConnectorTable {
+            table: self.table.clone(),
+            source: self.source.clone(),
+            on_error: self.on_error,
+            schema: Arc::new(Schema::new([&physical, &self.schema.fields()[width..]].concat())),
+            views: true,
+            metrics: self.metrics.clone(),
+            reading: self.reading,
+        })
     }
 
     /// The pipe that it reads, as [`Source::pipe`].
@@ -166,7 +185,7 @@ impl TableProvider for ConnectorTable {
         let (mut of_files, mut of_rows) = (Vec::new(), Vec::new());
         for filter in filters {
             let part = if select::is_of_files(filter, &constants)? { &mut of_files } else { &mut of_rows };
-            part.push(filter.clone());
+            part.push(if self.views { of_texts(filter.clone())? } else { filter.clone() });
         }
         let files = select::file_selection(&of_files, &constants, state);
         let source: Arc<dyn Source> = match select::selection(&of_rows, &physical, state)? {
@@ -176,7 +195,7 @@ impl TableProvider for ConnectorTable {
         let request = ReadRequest {
             projection: wanted.iter().copied().filter(|i| *i < width).collect(),
             metadata: wanted.iter().filter(|i| **i >= width).map(|i| metadata[*i - width].clone()).collect(),
-            physical,
+            physical: if self.views { Arc::new(Schema::new(viewed(physical.fields()))) } else { physical },
         };
         let partitions = state.config().target_partitions();
         let splits = match &files {
@@ -213,6 +232,26 @@ impl TableProvider for ConnectorTable {
             .collect();
         Ok(Arc::new(StreamingTableExec::try_new(schema, streams, None, std::iter::empty(), false, limit)?))
     }
+}
+
+/// The columns with views for texts.
+fn viewed(columns: &[FieldRef]) -> Vec<FieldRef> {
+    let view = |field: &FieldRef| match field.data_type() {
+        DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+        _ => field.clone(),
+    };
+    columns.iter().map(view).collect()
+}
+
+/// A condition that was planned for views, for columns of texts.
+fn of_texts(condition: Expr) -> Result<Expr> {
+    let texts = condition.transform(|part| {
+        Ok(match part {
+            Expr::Literal(ScalarValue::Utf8View(text), metadata) => Transformed::yes(Expr::Literal(ScalarValue::Utf8(text), metadata)),
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(texts.data)
 }
 
 /// How the changes of a table become its final rows.

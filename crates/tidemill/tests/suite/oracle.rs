@@ -39,6 +39,9 @@ const FAILURES_MAX: usize = 5;
 /// Most runs to find fewer rows that fail as well.
 const SHRINK_RUNS: usize = 120;
 
+/// The format of the input.
+const CSV: &str = "'csv', 'csv.null-literal' = 'NULL'";
+
 /// How a job runs as a stream.
 #[derive(Clone, Debug)]
 struct Variation {
@@ -69,6 +72,8 @@ struct Case {
     /// The script; `{in}` is the input file, `{out}` the directory of the sinks.
     script: String,
     sinks: Vec<Target>,
+    /// In batch mode the input is read from a Parquet file, of which texts come as views.
+    from_parquet: bool,
     variations: Vec<Variation>,
 }
 
@@ -78,10 +83,8 @@ impl Case {
         let mut random = Random::new(Random::new(seed).bits());
         let ties = random.chance(60);
         let rows = data::rows(&mut random, ties);
-        let mut script = format!(
-            "CREATE TABLE events ({})\nWITH ('connector' = 'filesystem', 'path' = '{{in}}', 'format' = 'csv', 'csv.null-literal' = 'NULL');\n",
-            data::COLUMNS
-        );
+        let mut script =
+            format!("CREATE TABLE events ({})\nWITH ('connector' = 'filesystem', 'path' = '{{in}}', 'format' = {CSV});\n", data::COLUMNS);
         let mut inserts = String::new();
         let mut sinks = Vec::new();
         let count = if random.chance(25) { 2 } else { 1 };
@@ -107,7 +110,8 @@ impl Case {
                 mini_batch: random.chance(25),
             })
             .collect();
-        Case { rows, script, sinks, variations }
+        let from_parquet = random.chance(30);
+        Case { rows, script, sinks, from_parquet, variations }
     }
 
     /// Runs the job over `rows`, as a batch and as streams; the first difference, if any.
@@ -120,8 +124,19 @@ impl Case {
         let input = scratch.write("events.csv", content);
         let script = self.script.replace("{in}", &input);
         let out = scratch.at("batch");
-        run(&script.replace("{out}", &out), &[("execution.runtime-mode", "batch"), ("parallelism.default", "2")])
-            .map_err(|e| format!("batch: {e}"))?;
+        let settings = [("execution.runtime-mode", "batch"), ("parallelism.default", "2")];
+        let mut in_batch = script.replace("{out}", &out);
+        if self.from_parquet && !rows.is_empty() {
+            let packed = scratch.at("packed");
+            let table = |name: &str, path: &str, format: &str| {
+                let columns = data::COLUMNS;
+                format!("CREATE TABLE {name} ({columns})\nWITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = {format});\n")
+            };
+            let pack = table("events", &input, CSV) + &table("packed", &packed, "'parquet'") + "INSERT INTO packed SELECT * FROM events;";
+            run(&pack, &settings).map_err(|e| format!("packing: {e}"))?;
+            in_batch = in_batch.replace(&input, &packed).replace(CSV, "'parquet'");
+        }
+        run(&in_batch, &settings).map_err(|e| format!("batch: {e}"))?;
         for (number, variation) in self.variations.iter().enumerate() {
             let to = scratch.at(&format!("stream-{number}"));
             let parallelism = variation.parallelism.to_string();

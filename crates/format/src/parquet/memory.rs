@@ -1,0 +1,391 @@
+//! The row groups of a file for the library's decoder. Pages that are compressed with Snappy are unpacked here instead of
+//! there: into memory that earlier pages were in, which need be neither zeroed nor asked for. And of what the library
+//! believes of a page some is looked at before.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, Weak};
+
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::RowGroups;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
+use parquet::file::serialized_reader::SerializedPageReader;
+
+/// What a byte of Snappy makes at most: the densest copy takes 3 bytes for 64.
+const SNAPPY_RATIO_MAX: usize = 22;
+/// Pieces of memory of such sizes are kept, bytes: smaller ones cost little, and larger ones are rare.
+const KEPT: RangeInclusive<usize> = 4 << 10..=4 << 20;
+
+/// Some row groups of a file, whose bytes `input` gives.
+pub(super) struct Groups<R> {
+    input: Arc<R>,
+    metadata: Arc<ParquetMetaData>,
+    numbers: Vec<usize>,
+    /// The columns of the file that are read as views.
+    views: Arc<[usize]>,
+    memory: Arc<Memory>,
+}
+
+impl<R> Groups<R> {
+    pub fn new(input: R, metadata: Arc<ParquetMetaData>, numbers: Vec<usize>, views: Arc<[usize]>) -> Self {
+        Groups { input: Arc::new(input), metadata, numbers, views, memory: Arc::new(Memory::new()) }
+    }
+}
+
+impl<R: ChunkReader + 'static> RowGroups for Groups<R> {
+    fn num_rows(&self) -> usize {
+        self.row_groups().map(|group| group.num_rows().max(0) as usize).sum()
+    }
+
+    fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
+        Ok(Box::new(Chunks {
+            input: self.input.clone(),
+            metadata: self.metadata.clone(),
+            numbers: self.numbers.clone().into_iter(),
+            column,
+            views: self.views.contains(&column),
+            memory: self.memory.clone(),
+        }))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(self.numbers.iter().map(|number| self.metadata.row_group(*number)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+/// The chunks of one column, a row group each.
+struct Chunks<R> {
+    input: Arc<R>,
+    metadata: Arc<ParquetMetaData>,
+    numbers: std::vec::IntoIter<usize>,
+    column: usize,
+    views: bool,
+    memory: Arc<Memory>,
+}
+
+impl<R: ChunkReader + 'static> Chunks<R> {
+    fn pages(&self, number: usize) -> Result<Box<dyn PageReader>> {
+        let group = self.metadata.row_group(number);
+        let chunk = group.column(self.column);
+        // What has no index of its pages has an empty one where others of the file have theirs.
+        let index = self.metadata.offset_index().and_then(|index| index.get(number)?.get(self.column));
+        let places = index.map(|pages| pages.page_locations.clone());
+        let rows = group.num_rows().max(0) as usize;
+        let snappy = (chunk.compression() == Compression::SNAPPY).then(snap::raw::Decoder::new);
+        let pages = match &snappy {
+            // To the library they are not compressed.
+            Some(_) => {
+                let packed = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+                SerializedPageReader::new(self.input.clone(), &packed, rows, places)?
+            }
+            None => SerializedPageReader::new(self.input.clone(), chunk, rows, places)?,
+        };
+        Ok(Box::new(Pages { pages, snappy, views: self.views, memory: self.memory.clone() }))
+    }
+}
+
+impl<R: ChunkReader + 'static> Iterator for Chunks<R> {
+    type Item = Result<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let number = self.numbers.next()?;
+        Some(self.pages(number))
+    }
+}
+
+impl<R: ChunkReader + 'static> PageIterator for Chunks<R> {}
+
+/// The pages of a chunk.
+struct Pages<R: ChunkReader> {
+    /// Gives them unpacked, but for what `snappy` is there for.
+    pages: SerializedPageReader<R>,
+    snappy: Option<snap::raw::Decoder>,
+    /// Whether their texts become views.
+    views: bool,
+    memory: Arc<Memory>,
+}
+
+impl<R: ChunkReader> Pages<R> {
+    /// A page's bytes, of which the first `plain` are not compressed.
+    fn unpack(&mut self, bytes: &Bytes, plain: usize) -> Result<Bytes> {
+        match &mut self.snappy {
+            Some(snappy) => unpacked(snappy, &self.memory, bytes, plain),
+            None => Ok(bytes.clone()),
+        }
+    }
+}
+
+fn unpacked(snappy: &mut snap::raw::Decoder, memory: &Arc<Memory>, bytes: &Bytes, plain: usize) -> Result<Bytes> {
+    let damaged = |why: String| ParquetError::General(format!("a page cannot be unpacked: {why}"));
+    let Some((head, packed)) = bytes.split_at_checked(plain) else {
+        return Err(damaged(format!("it has {} bytes, but says that its levels alone take {plain}", bytes.len())));
+    };
+    // That of a page of NULLs alone.
+    if packed.is_empty() {
+        return Ok(bytes.clone());
+    }
+    let size = snap::raw::decompress_len(packed).map_err(|e| damaged(e.to_string()))?;
+    if size > packed.len().saturating_mul(SNAPPY_RATIO_MAX) || i32::try_from(plain + size).is_err() {
+        return Err(damaged(format!("{} bytes of Snappy cannot hold {size}", packed.len())));
+    }
+    let mut lent = Memory::lend(memory, plain + size);
+    lent.bytes[..plain].copy_from_slice(head);
+    let made = snappy.decompress(packed, &mut lent.bytes[plain..plain + size]).map_err(|e| damaged(e.to_string()))?;
+    lent.length = plain + made;
+    Ok(Bytes::from_owner(lent))
+}
+
+impl<R: ChunkReader> Iterator for Pages<R> {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl<R: ChunkReader> PageReader for Pages<R> {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
+        // The decoder of views looks at these texts together only, and characters may be cut between them.
+        if self.views && page.encoding() == Encoding::DELTA_BYTE_ARRAY {
+            return Err(ParquetError::General("a page is encoded as the footer says that none is: DELTA_BYTE_ARRAY".into()));
+        }
+        match &mut page {
+            Page::DataPage { buf, .. } => *buf = self.unpack(buf, 0)?,
+            Page::DictionaryPage { buf, num_values, .. } => {
+                *buf = self.unpack(buf, 0)?;
+                // Memory is taken for so many before they are looked for.
+                if *num_values as usize > buf.len() {
+                    let why = format!("a dictionary of {} bytes says that it has {num_values} values", buf.len());
+                    return Err(ParquetError::General(why));
+                }
+            }
+            Page::DataPageV2 { is_compressed: false, .. } => {}
+            Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+                let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
+                *buf = self.unpack(buf, levels)?;
+            }
+        }
+        Ok(Some(page))
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        self.pages.at_record_boundary()
+    }
+}
+
+/// Memory that pages were in: of each power of two of bytes the pieces that nobody uses, the one used last on top.
+struct Memory {
+    free: Mutex<[Vec<Vec<u8>>; usize::BITS as usize]>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Memory { free: Mutex::new(std::array::from_fn(|_| Vec::new())) }
+    }
+
+    /// A piece of at least so many bytes, whatever is in them.
+    fn lend(this: &Arc<Memory>, bytes: usize) -> Lent {
+        let class = bytes.next_power_of_two();
+        let kept = KEPT.contains(&class);
+        let free = kept.then(|| this.free.lock().expect("no panic while held")[class.ilog2() as usize].pop()).flatten();
+        Lent { bytes: free.unwrap_or_else(|| vec![0; if kept { class } else { bytes }]), length: bytes, home: Arc::downgrade(this) }
+    }
+}
+
+/// A page's memory. Goes back when the last that refers to it is gone, if there is a reader still.
+struct Lent {
+    bytes: Vec<u8>,
+    /// How many of them are the page's.
+    length: usize,
+    home: Weak<Memory>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if KEPT.contains(&bytes.len())
+            && bytes.len().is_power_of_two()
+            && let Some(home) = self.home.upgrade()
+            && let Ok(mut free) = home.free.lock()
+        {
+            free[bytes.len().ilog2() as usize].push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::{Path, PathBuf};
+
+    use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+    use parquet::arrow::ArrowWriter;
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::super::ParquetFileReader;
+    use super::*;
+
+    /// A file that is removed at the end of the test.
+    struct Temp(PathBuf);
+
+    impl Temp {
+        fn new(name: &str) -> Self {
+            Temp(std::env::temp_dir().join(format!("tidemill-format-{}-{name}.parquet", std::process::id())))
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn schema(texts: DataType) -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("t", texts, true)]))
+    }
+
+    /// The texts of a file, read as `texts`, so many rows at a time.
+    fn read(path: &Path, texts: DataType, rows: usize) -> std::result::Result<Vec<Option<String>>, String> {
+        let mut reader = ParquetFileReader::open(path, &schema(texts.clone()), &[0], 0, rows).map_err(|e| e.to_string())?;
+        let mut all = Vec::new();
+        while let Some(batch) = reader.next().map_err(|e| e.to_string())? {
+            let column = batch.column(0);
+            assert_eq!(*column.data_type(), texts);
+            match texts {
+                DataType::Utf8View => all.extend(column.as_string_view().iter().map(|text| text.map(str::to_string))),
+                _ => all.extend(column.as_string::<i32>().iter().map(|text| text.map(str::to_string))),
+            }
+        }
+        Ok(all)
+    }
+
+    fn properties(version: WriterVersion, encoding: Option<Encoding>, compression: Compression) -> WriterProperties {
+        let properties = WriterProperties::builder().set_writer_version(version).set_compression(compression);
+        let properties = properties.set_data_page_size_limit(1 << 10).set_write_batch_size(16).set_max_row_group_row_count(Some(900));
+        match encoding {
+            Some(encoding) => properties.set_dictionary_enabled(false).set_encoding(encoding).build(),
+            None => properties.build(),
+        }
+    }
+
+    const VERSIONS: [WriterVersion; 2] = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
+    /// Those of texts; without one there is a dictionary.
+    const ENCODINGS: [Option<Encoding>; 4] =
+        [None, Some(Encoding::PLAIN), Some(Encoding::DELTA_LENGTH_BYTE_ARRAY), Some(Encoding::DELTA_BYTE_ARRAY)];
+
+    #[test]
+    fn texts_are_the_same_in_columns_and_as_views() {
+        let temp = Temp::new("views");
+        let text = |n: usize| match n % 5 {
+            0 => None,
+            1 => Some("short".to_string()),
+            2 => Some(String::new()),
+            // Of these no byte is worth compressing, of others all are.
+            3 => Some(format!("{n}äöü{}", "ß".repeat(n % 40))),
+            _ => Some((0..n % 90).map(|i| char::from(b'a' + ((n * 31 + i * i * 7) % 26) as u8)).collect()),
+        };
+        // Behind them lie pages of NULLs alone.
+        let texts: Vec<Option<String>> = (0..2_000).map(text).chain(std::iter::repeat_n(None, 500)).collect();
+        let column: ArrayRef = Arc::new(StringArray::from(texts.clone()));
+        let batch = RecordBatch::try_new(schema(DataType::Utf8), vec![column]).unwrap();
+        for version in VERSIONS {
+            for encoding in ENCODINGS {
+                for compression in [Compression::SNAPPY, Compression::UNCOMPRESSED, Compression::ZSTD(Default::default())] {
+                    let properties = properties(version, encoding, compression);
+                    let mut writer = ArrowWriter::try_new(File::create(&temp.0).unwrap(), batch.schema(), Some(properties)).unwrap();
+                    writer.write(&batch).unwrap();
+                    writer.close().unwrap();
+                    for rows in [7, 5_000] {
+                        let case = format!("{version:?} {encoding:?} {compression:?}, {rows} rows at a time");
+                        assert!(read(&temp.0, DataType::Utf8, rows).unwrap() == texts, "{case}");
+                        assert!(read(&temp.0, DataType::Utf8View, rows).unwrap() == texts, "{case}, as views");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The library looks at some of them together only, and not at all where a column is one of JSON.
+    #[test]
+    fn bytes_that_are_no_text_are_refused_in_every_encoding() {
+        let temp = Temp::new("no-text");
+        // Together they are a text, each of its own is none.
+        let halves = [&b"a\xc3"[..], &b"\xa9b"[..]];
+        for (kind, texts) in
+            [("UTF8", DataType::Utf8View), ("UTF8", DataType::Utf8), ("JSON", DataType::Utf8View), ("JSON", DataType::Utf8)]
+        {
+            for encoding in ENCODINGS.into_iter().filter(|encoding| *encoding != Some(Encoding::DELTA_LENGTH_BYTE_ARRAY) || kind == "JSON")
+            {
+                let message = format!("message m {{ required binary t ({kind}); }}");
+                let properties = properties(WriterVersion::PARQUET_1_0, encoding, Compression::SNAPPY);
+                let schema = Arc::new(parse_message_type(&message).unwrap());
+                let mut writer = SerializedFileWriter::new(File::create(&temp.0).unwrap(), schema, Arc::new(properties)).unwrap();
+                let mut group = writer.next_row_group().unwrap();
+                let mut column = group.next_column().unwrap().unwrap();
+                let values: Vec<ByteArray> = halves.iter().map(|half| ByteArray::from(half.to_vec())).collect();
+                column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+                column.close().unwrap();
+                group.close().unwrap();
+                writer.close().unwrap();
+                let said = read(&temp.0, texts.clone(), 10).expect_err(&format!("{kind} {encoding:?} as {texts}"));
+                assert!(said.to_lowercase().contains("utf"), "{kind} {encoding:?} as {texts}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_that_promise_too_much_are_refused() {
+        let unpack = |bytes: &[u8]| {
+            let memory = Arc::new(Memory::new());
+            unpacked(&mut snap::raw::Decoder::new(), &memory, &Bytes::copy_from_slice(bytes), 0).map_err(|e| e.to_string())
+        };
+        let packed = snap::raw::Encoder::new().compress_vec(&[7; 10_000]).unwrap();
+        assert_eq!(unpack(&packed).unwrap(), [7; 10_000][..]);
+        assert_eq!(unpack(&[]).unwrap(), [][..], "of NULLs alone");
+        let said = unpack(&[&[0xff, 0xff, 0xff, 0xff, 0x0f][..], &packed].concat()).unwrap_err();
+        assert!(said.contains("cannot hold 4294967295"), "{said}");
+        let said = unpack(&packed[..packed.len() - 1]).unwrap_err();
+        assert!(said.contains("cannot be unpacked"), "{said}");
+    }
+
+    #[test]
+    fn memory_is_lent_again_and_never_kept_without_its_reader() {
+        let memory = Arc::new(Memory::new());
+        let first = Memory::lend(&memory, 5_000);
+        let place = first.bytes.as_ptr();
+        assert_eq!((first.bytes.len(), first.as_ref().len()), (8_192, 5_000));
+        drop(first);
+        assert_eq!(Memory::lend(&memory, 8_000).bytes.as_ptr(), place);
+        drop((Memory::lend(&memory, 100), Memory::lend(&memory, 5 << 20)));
+        assert_eq!(memory.free.lock().unwrap().iter().map(Vec::len).sum::<usize>(), 1, "neither small nor large ones are kept");
+        let last = Memory::lend(&memory, 8_000);
+        drop(memory);
+        assert_eq!(last.as_ref().len(), 8_000, "what is lent stays");
+    }
+}
