@@ -13,6 +13,7 @@ use tidemill_plan::catalog::CatalogTable;
 use tidemill_plan::temporal;
 
 use super::catalog::{Catalog, Files, Relation, looks_like_file, strip_defaults};
+use super::file_names::FileNames;
 use super::functions::Functions;
 use super::hints::Hints;
 use super::types::FlinkTypes;
@@ -83,11 +84,18 @@ impl Context {
         files: Arc<Files>,
         hints: Arc<Hints>,
         script: Arc<str>,
+        names: FileNames,
     ) -> Self {
         let relations = Relations { catalog, files };
         Context {
             expr_planners: functions.planners(),
-            relation_planners: vec![Arc::new(FromPlanner { relations: relations.clone(), hints, functions: functions.clone(), script })],
+            relation_planners: vec![Arc::new(FromPlanner {
+                relations: relations.clone(),
+                hints,
+                functions: functions.clone(),
+                script,
+                names,
+            })],
             relations,
             functions,
             config,

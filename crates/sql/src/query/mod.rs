@@ -13,6 +13,7 @@ pub(crate) mod catalog;
 pub(crate) mod context;
 pub(crate) mod create;
 pub(crate) mod error;
+mod file_names;
 pub(crate) mod functions;
 mod grouping;
 pub(crate) mod hints;
@@ -51,6 +52,7 @@ use crate::diagnostic::{LineIndex, Span, SqlError};
 use crate::session::{FileRequest, LookupResolver, Session};
 use catalog::{Catalog, Files};
 use context::Context;
+use file_names::FileNames;
 use functions::Functions;
 use hints::Hints;
 
@@ -107,7 +109,7 @@ impl Planner {
         LineIndex::new(&self.script)
     }
 
-    fn context(&self) -> Context {
+    fn context(&self, names: FileNames) -> Context {
         Context::new(
             self.catalog.clone(),
             self.functions.clone(),
@@ -115,6 +117,7 @@ impl Planner {
             self.files.clone(),
             self.hints.clone(),
             self.script.clone(),
+            names,
         )
     }
 
@@ -123,7 +126,7 @@ impl Planner {
         let lines = self.lines();
         let mut rewritten = Box::new(query.clone());
         rewrite_sql::query(&mut rewritten, &lines, &self.functions, &self.hints).map_err(|e| e.or_at(Some(span)))?;
-        let context = self.context();
+        let context = self.context(FileNames::of(query));
         let lookups = lookup::Context { functions: &self.functions, hints: &self.hints, resolver: self.lookups.as_ref() };
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))
@@ -145,7 +148,7 @@ impl Planner {
     /// The plan of `SELECT * FROM name`.
     pub fn whole_table(&self, name: &ObjectName, span: Span) -> Result<LogicalPlan, SqlError> {
         let lines = self.lines();
-        let context = self.context();
+        let context = self.context(FileNames::default());
         let place = window::name_place(name, &lines);
         let quoted = matches!(name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| i.quote_style == Some('\'')));
         let source = if quoted {
@@ -164,7 +167,7 @@ impl Planner {
         let lines = self.lines();
         let mut rewritten = expr.clone();
         rewrite_sql::expr(&mut rewritten, &lines, &self.functions, &self.hints).map_err(|e| e.or_at(Some(span)))?;
-        let context = self.context();
+        let context = self.context(FileNames::default());
         SqlToRel::new_with_options(&context, parser_options())
             .sql_to_expr(rewritten, schema, &mut PlannerContext::new())
             .and_then(|e| rewrite_plan::expr(e, schema, &self.functions))

@@ -16,6 +16,7 @@ use tidemill_plan::{WindowKind, WindowNode};
 use super::catalog::{Relation, last_part, plain_name};
 use super::context::{Relations, table_source};
 use super::error::column_help;
+use super::file_names::FileNames;
 use super::functions::Functions;
 use super::hints::Hints;
 use super::interval::interval_ms;
@@ -33,6 +34,7 @@ pub(crate) struct FromPlanner {
     pub hints: Arc<Hints>,
     pub functions: Arc<Functions>,
     pub script: Arc<str>,
+    pub names: FileNames,
 }
 
 impl fmt::Debug for FromPlanner {
@@ -98,7 +100,7 @@ impl RelationPlanner for FromPlanner {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let source = source.map_err(|e| external(e.or_at(place)))?;
-        let plan = LogicalPlanBuilder::scan(TableReference::bare(last_part(name)), source, None)?.build()?;
+        let plan = LogicalPlanBuilder::scan(TableReference::bare(self.names.called(name)), source, None)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
