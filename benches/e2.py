@@ -209,17 +209,20 @@ class Bench:
         return folder
 
     def local(self, form):
-        warm([self.path(form), self.source])
         for mode in self.modes("read", form):
+            # Each time: pandas takes so much memory that what is cached has to go.
+            warm([self.path(form)])
             self.cells.attempt(f"read {form} local {mode}, tidemill", *self.read(form, self.path(form), mode))
             for engine in ("pandas", "pyreadstat") if form in SAS else ("duckdb", "polars"):
                 if form not in SAS or mode == "serial":
+                    warm([self.path(form)])
                     self.peer(engine, "read", form, mode)
         if form == "sas7bdat":
             return
         for mode in self.modes("write", form):
             for engine in ("tidemill",) if form in SAS else ("tidemill", "duckdb", "polars"):
                 folder = self.scratch()
+                warm([self.source])
                 try:
                     if engine == "tidemill":
                         self.cells.attempt(f"write {form} local {mode}, tidemill", *self.write(form, folder, mode))

@@ -444,13 +444,18 @@ fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<u
     Ok(root)
 }
 
+/// Whether the decoders look at the texts of such pages together only: characters may be cut between them.
+fn cuts_characters(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::DELTA_BYTE_ARRAY | Encoding::DELTA_LENGTH_BYTE_ARRAY)
+}
+
 /// How the columns of a file are read.
 struct ReadAs {
     /// The types in which the library shall give them: those that the file has, with views for the texts of columns wanted as such.
     fields: Vec<FieldRef>,
     /// The numbers of the leaves that become views.
     views: Vec<usize>,
-    /// Those of the columns that the library takes for texts without looking at them.
+    /// Those of the columns that the library takes for texts without looking at each of them.
     unchecked: Vec<usize>,
 }
 
@@ -467,13 +472,12 @@ impl ReadAs {
             };
             let known = schema.column(leaf).converted_type() == ConvertedType::UTF8;
             let chunks = groups.iter().map(|group| file.metadata().row_group(*group).column(leaf));
-            // Of such pages the decoder of views looks at the texts together only, and characters may be cut between them.
-            let cut = chunks.flat_map(ColumnChunkMetaData::encodings).any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY);
+            let cut = chunks.flat_map(ColumnChunkMetaData::encodings).any(cuts_characters);
             let view = *column.data_type() == DataType::Utf8View && known && !cut;
             if view {
                 read.views.push(leaf);
             }
-            if !known {
+            if !known || cut {
                 read.unchecked.push(root);
             }
             *field = Arc::new(field.as_ref().clone().with_data_type(if view { DataType::Utf8View } else { DataType::Utf8 }));

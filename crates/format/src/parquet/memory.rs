@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::RowGroups;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::Compression;
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::cuts_characters;
 
 /// What a byte of Snappy makes at most: the densest copy takes 3 bytes for 64.
 const SNAPPY_RATIO_MAX: usize = 22;
@@ -153,9 +155,8 @@ impl<R: ChunkReader> Iterator for Pages<R> {
 impl<R: ChunkReader> PageReader for Pages<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
-        // The decoder of views looks at these texts together only, and characters may be cut between them.
-        if self.views && page.encoding() == Encoding::DELTA_BYTE_ARRAY {
-            return Err(ParquetError::General("a page is encoded as the footer says that none is: DELTA_BYTE_ARRAY".into()));
+        if self.views && cuts_characters(page.encoding()) {
+            return Err(ParquetError::General(format!("a page is encoded as the footer says that none is: {}", page.encoding())));
         }
         match &mut page {
             Page::DataPage { buf, .. } => *buf = self.unpack(buf, 0)?,
@@ -243,6 +244,7 @@ mod tests {
     use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
     use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
     use parquet::arrow::ArrowWriter;
+    use parquet::basic::Encoding;
     use parquet::data_type::{ByteArray, ByteArrayType};
     use parquet::file::properties::{WriterProperties, WriterVersion};
     use parquet::file::writer::SerializedFileWriter;
@@ -340,8 +342,7 @@ mod tests {
         for (kind, texts) in
             [("UTF8", DataType::Utf8View), ("UTF8", DataType::Utf8), ("JSON", DataType::Utf8View), ("JSON", DataType::Utf8)]
         {
-            for encoding in ENCODINGS.into_iter().filter(|encoding| *encoding != Some(Encoding::DELTA_LENGTH_BYTE_ARRAY) || kind == "JSON")
-            {
+            for encoding in ENCODINGS {
                 let message = format!("message m {{ required binary t ({kind}); }}");
                 let properties = properties(WriterVersion::PARQUET_1_0, encoding, Compression::SNAPPY);
                 let schema = Arc::new(parse_message_type(&message).unwrap());

@@ -10,7 +10,7 @@ use arrow::datatypes::DataType;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion_common::{Column, Result};
+use datafusion_common::{Column, Result, plan_err};
 use datafusion_expr::{Aggregate, Expr, Filter, LogicalPlan, Projection, SubqueryAlias, TableScanBuilder, cast};
 use datafusion_optimizer::analyzer::AnalyzerRule;
 use datafusion_optimizer::analyzer::type_coercion::TypeCoercion;
@@ -122,8 +122,12 @@ fn refers_outside(expression: &Expr) -> bool {
 
 /// What a part gives, under the names that it had, with texts for views.
 fn with_texts(viewed: LogicalPlan, part: &LogicalPlan) -> Result<LogicalPlan> {
-    if viewed.schema().fields().iter().all(|field| texts(field.data_type()) == *field.data_type()) {
+    if !viewed.schema().fields().iter().any(|field| has_views(field.data_type())) {
         return Ok(viewed);
+    }
+    // A row or a map of views would have to be made anew, value by value.
+    if viewed.schema().fields().iter().any(|field| has_views(&texts(field.data_type()))) {
+        return plan_err!("views are within rows or maps");
     }
     let columns = part.schema().iter().zip(viewed.schema().fields()).map(|((qualifier, field), now)| {
         let (column, texts) = (Expr::Column(Column::from((qualifier, field))), texts(now.data_type()));
@@ -133,6 +137,17 @@ fn with_texts(viewed: LogicalPlan, part: &LogicalPlan) -> Result<LogicalPlan> {
         }
     });
     Ok(LogicalPlan::Projection(Projection::try_new(columns.collect(), Arc::new(viewed))?))
+}
+
+fn has_views(of: &DataType) -> bool {
+    match of {
+        DataType::Utf8View => true,
+        DataType::Struct(fields) => fields.iter().any(|field| has_views(field.data_type())),
+        DataType::List(inner) | DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) | DataType::Map(inner, _) => {
+            has_views(inner.data_type())
+        }
+        _ => false,
+    }
 }
 
 /// The type with texts for views; in lists, too, as aggregates make them.

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use sqlparser::ast::{ObjectName, Query, TableFactor};
+use sqlparser::ast::{Expr, ObjectName, Query, TableFactor};
 
 use super::catalog::last_part;
+use crate::dialect::TABLE_ARGUMENT;
 use crate::walk::{self, Node};
 
 /// The short names, by paths.
@@ -17,6 +18,8 @@ impl FileNames {
     /// Of the files that a query names in single quotes.
     pub fn of(query: &Query) -> Self {
         let (mut names, mut used) = (HashMap::new(), HashMap::<String, usize>::new());
+        // Tables that window functions are given are no tables in the tree: one of them may be what a name means.
+        let mut given = false;
         let mut uses = |name: &str| *used.entry(name.to_string()).or_default() += 1;
         let Ok(()) = walk::query::<Infallible>(query, &mut |node| {
             match node {
@@ -36,11 +39,12 @@ impl FileNames {
                         _ => {}
                     }
                 }
+                Node::Expr(Expr::Function(function)) => given |= last_part(&function.name) == TABLE_ARGUMENT,
                 _ => {}
             }
             Ok(())
         });
-        names.retain(|_, stem| used.get(stem) == Some(&1));
+        names.retain(|_, stem| !given && used.get(stem) == Some(&1));
         FileNames(names)
     }
 

@@ -100,7 +100,10 @@ impl RelationPlanner for FromPlanner {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let source = source.map_err(|e| external(e.or_at(place)))?;
-        let plan = LogicalPlanBuilder::scan(TableReference::bare(self.names.called(name)), source, None)?.build()?;
+        // Of a column that is called as the file, `t.x` is a field of it.
+        let called = Some(self.names.called(name)).filter(|called| source.schema().index_of(called).is_err());
+        let called = TableReference::bare(called.unwrap_or_else(|| last_part(name)));
+        let plan = LogicalPlanBuilder::scan(called, source, None)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
