@@ -94,8 +94,8 @@ pub(super) fn pieces(path: &str, place: &Place, footers: &Footers, bytes: u64) -
 }
 
 /// Cuts those of some files' pieces that are left when all `readers` have had equally many, so that all have work to the end. Each cut
-/// costs about a page of each column, so no part has fewer than [`CUT_BYTES_MIN`] bytes. `pieces` are path, bytes and pieces of each file,
-/// in the order in which they are read.
+/// costs about a page of each column, so no part has fewer than [`CUT_BYTES_MIN`] bytes. `files` are path, bytes and pieces of each, in the
+/// order in which they are read.
 pub(super) fn even_out(files: &mut [(&str, u64, &mut Vec<Piece>)], readers: usize, footers: &Footers) {
     let mut left = files.iter().map(|(_, _, pieces)| pieces.len()).sum::<usize>() % readers.max(1);
     let parts = readers / gcd(left, readers).max(1);

@@ -239,7 +239,7 @@ impl Drop for Lent {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
     use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -251,22 +251,8 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
 
     use super::super::ParquetFileReader;
+    use super::super::tests::Temp;
     use super::*;
-
-    /// A file that is removed at the end of the test.
-    struct Temp(PathBuf);
-
-    impl Temp {
-        fn new(name: &str) -> Self {
-            Temp(std::env::temp_dir().join(format!("tidemill-format-{}-{name}.parquet", std::process::id())))
-        }
-    }
-
-    impl Drop for Temp {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
 
     fn schema(texts: DataType) -> SchemaRef {
         Arc::new(Schema::new(vec![Field::new("t", texts, true)]))

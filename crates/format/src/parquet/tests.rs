@@ -7,10 +7,10 @@ use arrow::datatypes::{Field, Int64Type, TimeUnit};
 use std::sync::Mutex;
 
 /// A file that is removed at the end of the test.
-struct Temp(PathBuf);
+pub(super) struct Temp(pub PathBuf);
 
 impl Temp {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Temp(std::env::temp_dir().join(format!("tidemill-format-{}-{name}.parquet", std::process::id())))
     }
 }
