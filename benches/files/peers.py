@@ -52,12 +52,11 @@ class Duckdb:
                 raise Unknown from e
 
     def read(self, form, path):
-        numbers = " + ".join(f'SUM("{name}")' for name in NUMBERS)
-        whole = " + ".join(f'SUM("{name}")' for name in WHOLE)
-        letters = " + ".join(f'SUM(length("{name}"))' for name in TEXTS)
-        dates = " + ".join(f'COUNT("{name}")' for name in DATES)
+        sums = [f'SUM("{name}")' for name in NUMBERS + WHOLE]
+        letters = [f'SUM(length("{name}"))' for name in TEXTS]
+        dates = [f'COUNT("{name}")' for name in DATES]
         source = self.SOURCES[form].format(literal(path))
-        return self.db.execute(f"SELECT COUNT(*), {numbers}, {whole}, {letters}, {dates} FROM {source}").fetchone()
+        return self.db.execute(f"SELECT COUNT(*), {', '.join(sums + letters + dates)} FROM {source}").fetchone()
 
     def write(self, form, source, target):
         if form == "avro":
@@ -96,13 +95,12 @@ class Polars:
     def read(self, form, path):
         pl = self.pl
         lazy = pl.read_avro(path).lazy() if form == "avro" else getattr(pl, self.SCANS[form])(path)
-        found = self.collect(lazy.select(
+        return self.collect(lazy.select(
             pl.len().alias("rows"),
             *(pl.col(name).sum() for name in NUMBERS + WHOLE),
             *(pl.col(name).str.len_chars().cast(pl.Int64).sum() for name in TEXTS),
             *(pl.col(name).count() for name in DATES),
-        )).row(0, named=True)
-        return [found["rows"], *(sum(found[name] for name in names) for names in (NUMBERS, WHOLE, TEXTS, DATES))]
+        )).row(0)
 
     def write(self, form, source, target):
         lazy = self.pl.scan_parquet(source)

@@ -2,9 +2,10 @@
 //! and processes.
 //!
 //! What lives here: [`Block`], [`RowKind`], the clock that stamps arrivals, the text form that
-//! tests read and write, the text forms of single values, and how many bytes rows have. What does
-//! not: anything that knows a file, a plan or an operator.
+//! tests read and write, the text forms of single values, how many bytes rows have, and which memory is known to hold ASCII.
+//! What does not: anything that knows a file, a plan or an operator.
 
+pub mod ascii;
 mod block;
 mod bytes;
 pub mod clock;

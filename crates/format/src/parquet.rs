@@ -9,6 +9,7 @@ mod memory;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod thrift;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
@@ -28,18 +29,18 @@ use arrow::error::ArrowError;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{ArrowWriter, ProjectionMask, parquet_to_arrow_field_levels};
-use parquet::basic::{Compression, ConvertedType, Encoding, GzipLevel, ZstdLevel};
+use parquet::basic::{Compression, ConvertedType, Encoding, GzipLevel, Type as PhysicalType, ZstdLevel};
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::statistics::Statistics;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type};
 
 pub use parquet::errors::ParquetError;
 pub use parquet::file::reader::{ChunkReader, Length};
 
 use self::bloom::Blooms;
 use self::check::Checked;
-use self::memory::Groups;
+use self::memory::{Groups, Memory};
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
 use crate::{FormatError, bytes_of, option_enum, options};
@@ -169,6 +170,11 @@ fn leave(groups: &mut Vec<Wanted>, answer: impl FnOnce(&[usize]) -> Option<Vec<b
     }
 }
 
+/// Memory for pages while they are decoded, which readers of several files, or of parts of one, may have in common: then one goes on with
+/// what the other needs no more. Holds what they needed at most at one time.
+#[derive(Debug, Default)]
+pub struct ParquetMemory(Arc<Memory>);
+
 /// Reads one file, in the order of its rows.
 pub struct ParquetFileReader {
     path: PathBuf,
@@ -224,17 +230,17 @@ impl ParquetFileReader {
         pick: Option<(&Schema, Pick<'_>)>,
         batch_rows: usize,
     ) -> Result<Self, FormatError> {
-        let footer = ParquetFooter::of(path, &input)?;
-        ParquetFileReader::with_footer(path, (input, footer), (physical, projection), part, pick, batch_rows)
+        let (footer, memory) = (ParquetFooter::of(path, &input)?, ParquetMemory::default());
+        ParquetFileReader::with_footer(path, (input, footer, &memory), (physical, projection), part, pick, batch_rows)
     }
 
-    /// As [`ParquetFileReader::of_rows`], of a file whose footer was read before.
+    /// As [`ParquetFileReader::of_rows`], of a file whose footer was read before; with memory that other readers use, too.
     ///
     /// # Errors
     /// As [`ParquetFileReader::open`].
     pub fn with_footer<R: ParquetInput>(
         path: &Path,
-        (input, footer): (R, ParquetFooter),
+        (input, footer, memory): (R, ParquetFooter, &ParquetMemory),
         (physical, projection): (&SchemaRef, &[usize]),
         part: Range<u64>,
         pick: Option<(&Schema, Pick<'_>)>,
@@ -285,14 +291,14 @@ impl ParquetFileReader {
             metadata = indexed;
         }
         let before = if pick.is_none() { part.start } else { 0 };
-        let reader = ParquetFileReader::build(path, (input, metadata), (physical, projection), &groups, batch_rows)?;
+        let reader = ParquetFileReader::build(path, (input, metadata, memory), (physical, projection), &groups, batch_rows)?;
         Ok(ParquetFileReader { rows_read: before.min(reader.rows), ..reader })
     }
 
     /// A reader of some rows.
     fn build<R: ParquetInput>(
         path: &Path,
-        (input, metadata): (R, ArrowReaderMetadata),
+        (input, metadata, memory): (R, ArrowReaderMetadata, &ParquetMemory),
         (physical, projection): (&SchemaRef, &[usize]),
         groups: &[Wanted],
         batch_rows: usize,
@@ -321,9 +327,10 @@ impl ParquetFileReader {
         let batch_rows = batch_rows.min(rows_max).min(rows as usize).max(1);
         let selected: Option<RowSelection> =
             groups.iter().any(Wanted::in_part).then(|| groups.iter().flat_map(Wanted::selectors).collect::<Vec<_>>().into());
-        let batches = parquet_to_arrow_field_levels(metadata.parquet_schema(), mask, Some(&fields.into()))
+        let batches = with_bytes(metadata.parquet_schema(), &views)
+            .and_then(|schema| parquet_to_arrow_field_levels(&schema, mask, Some(&fields.into())))
             .and_then(|levels| {
-                let groups = Groups::new(input, metadata.metadata().clone(), numbers, views.into());
+                let groups = Groups::new(input, metadata.metadata().clone(), numbers, views.into(), memory.0.clone());
                 ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch_rows, selected)
             })
             .map_err(|e| failed(path, "cannot begin to read it", &e))?;
@@ -484,6 +491,20 @@ impl ReadAs {
         }
         read
     }
+}
+
+/// A schema with bytes in place of the texts of the leaves `views`, which stand at its root: the library does not look at them then.
+/// [`memory`] does, and they become views of texts all the same.
+fn with_bytes(schema: &SchemaDescriptor, views: &[usize]) -> Result<SchemaDescriptor, ParquetError> {
+    let root = schema.root_schema();
+    let mut fields = root.get_fields().to_vec();
+    for leaf in views {
+        let field = &mut fields[schema.get_column_root_idx(*leaf)];
+        let known = field.get_basic_info();
+        let bytes = Type::primitive_type_builder(field.name(), PhysicalType::BYTE_ARRAY).with_repetition(known.repetition());
+        *field = Arc::new(bytes.with_id(known.has_id().then(|| known.id())).build()?);
+    }
+    Ok(SchemaDescriptor::new(Arc::new(Type::group_type_builder(root.name()).with_fields(fields).build()?)))
 }
 
 /// Texts at which nobody has looked yet.

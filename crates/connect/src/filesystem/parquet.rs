@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use tidemill_format::parquet::{self, ChunkReader, ParquetFileReader, ParquetFooter, ParquetInput};
+use tidemill_format::parquet::{self, ChunkReader, ParquetFileReader, ParquetFooter, ParquetInput, ParquetMemory};
 
 use super::batches::{Answer, BATCH_ROWS, Batches, Decode};
 use super::cache::Care;
@@ -35,9 +35,13 @@ struct Position {
 const FOOTERS: usize = 8;
 const FOOTERS_BYTES: usize = 64 << 20;
 
-/// The footers of the local files that were opened last: each of the readers of a file's pieces needs it.
+/// What the readers of a table have in common: the footers of the local files that were opened last, as each of the readers of a file's
+/// pieces needs it; and memory.
 #[derive(Default)]
-pub(super) struct Footers(Mutex<VecDeque<(Identity, ParquetFooter)>>);
+pub(super) struct Footers {
+    known: Mutex<VecDeque<(Identity, ParquetFooter)>>,
+    memory: ParquetMemory,
+}
 
 /// What says that a file is the one that it was, and unchanged: path, device, number, length, and when anything of it was changed last.
 type Identity = (String, u64, u64, u64, (i64, i64));
@@ -46,7 +50,7 @@ impl Footers {
     /// That of `file` at `path`, whose bytes `columns` gives.
     fn of<R: ChunkReader>(&self, path: &str, file: &Metadata, columns: &R) -> Result<ParquetFooter, ConnectError> {
         let identity = (path.to_string(), file.dev(), file.ino(), file.len(), (file.ctime(), file.ctime_nsec()));
-        let known = || self.0.lock().expect("no panic while held");
+        let known = || self.known.lock().expect("no panic while held");
         if let Some((_, footer)) = known().iter().find(|(of, _)| *of == identity) {
             return Ok(footer.clone());
         }
@@ -206,12 +210,12 @@ pub(super) fn open(
             let opened = File::open(path).and_then(|file| Ok((file.metadata()?, LocalColumns::new(file, care)?)));
             let (meta, columns) = opened.map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
             let footer = footers.of(path, &meta, &columns)?;
-            begin(path, (columns, footer), request, part, selection)?
+            begin(path, (columns, footer, &footers.memory), request, part, selection)?
         }
         Place::Remote(store, object) => {
             let columns = RemoteColumns::new(store.ranges(object));
             let footer = ParquetFooter::of(Path::new(path), &columns)?;
-            begin(path, (columns, footer), request, part, selection)?
+            begin(path, (columns, footer, &footers.memory), request, part, selection)?
         }
     };
     let rows = file.rows();
@@ -233,7 +237,7 @@ pub(super) fn open(
 /// such.
 fn begin<R: ParquetInput>(
     path: &str,
-    file: (R, ParquetFooter),
+    file: (R, ParquetFooter, &ParquetMemory),
     request: &ReadRequest,
     (start, to): (u64, Option<u64>),
     selection: Option<&Selection>,

@@ -10,6 +10,8 @@ use arrow::array::{Array, ArrayData, ArrayRef, make_array, new_empty_array};
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use arrow::ipc;
+use bytes::Bytes;
+use tidemill_block::ascii::Ascii;
 
 use super::dictionary::Dictionary;
 use super::held::Held;
@@ -137,6 +139,15 @@ fn are_plain(offsets: &[u8], texts: &[u8]) -> bool {
     before.is_empty() && behind.is_empty() && rising && within && texts.is_ascii()
 }
 
+/// A buffer that owns itself.
+struct Owned(Buffer);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// Goes over what a layout lists.
 struct Build<'a> {
     layout: &'a Layout,
@@ -171,8 +182,11 @@ impl Build<'_> {
             DataType::Null => builder,
             DataType::Boolean => builder.add_buffer(self.exactly(length.div_ceil(8))?),
             DataType::Utf8 => {
-                let (offsets, texts) = (self.offsets(length, 4)?, self.whole()?);
+                let (offsets, mut texts) = (self.offsets(length, 4)?, self.whole()?);
                 sound = nulls == 0 && are_plain(&offsets, &texts);
+                if sound {
+                    texts = Buffer::from(Bytes::from_owner(Ascii::new(Owned(texts))));
+                }
                 builder.add_buffer(offsets).add_buffer(texts)
             }
             DataType::Binary => builder.add_buffer(self.offsets(length, 4)?).add_buffer(self.whole()?),

@@ -1,20 +1,21 @@
 //! The row groups of a file for the library's decoder. Pages that are compressed with Snappy are unpacked here instead of
 //! there: into memory that earlier pages were in, which need be neither zeroed nor asked for. And of what the library
-//! believes of a page some is looked at before.
+//! believes of a page some is looked at before: all texts that become views.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::RowGroups;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
+use tidemill_block::ascii::Ascii;
 
-use super::cuts_characters;
+use super::{cuts_characters, texts};
 
 /// What a byte of Snappy makes at most: the densest copy takes 3 bytes for 64.
 const SNAPPY_RATIO_MAX: usize = 22;
@@ -32,8 +33,9 @@ pub(super) struct Groups<R> {
 }
 
 impl<R> Groups<R> {
-    pub fn new(input: R, metadata: Arc<ParquetMetaData>, numbers: Vec<usize>, views: Arc<[usize]>) -> Self {
-        Groups { input: Arc::new(input), metadata, numbers, views, memory: Arc::new(Memory::new()) }
+    /// `memory` may be shared with other readers.
+    pub fn new(input: R, metadata: Arc<ParquetMetaData>, numbers: Vec<usize>, views: Arc<[usize]>, memory: Arc<Memory>) -> Self {
+        Groups { input: Arc::new(input), metadata, numbers, views, memory }
     }
 }
 
@@ -89,7 +91,8 @@ impl<R: ChunkReader + 'static> Chunks<R> {
             }
             None => SerializedPageReader::new(self.input.clone(), chunk, rows, places)?,
         };
-        Ok(Box::new(Pages { pages, snappy, views: self.views, memory: self.memory.clone() }))
+        let optional = chunk.column_descr().max_def_level() > 0;
+        Ok(Box::new(Pages { pages, snappy, views: self.views, optional, memory: self.memory.clone() }))
     }
 }
 
@@ -111,6 +114,8 @@ struct Pages<R: ChunkReader> {
     snappy: Option<snap::raw::Decoder>,
     /// Whether their texts become views.
     views: bool,
+    /// Whether they may be NULL.
+    optional: bool,
     memory: Arc<Memory>,
 }
 
@@ -122,6 +127,19 @@ impl<R: ChunkReader> Pages<R> {
             None => Ok(bytes.clone()),
         }
     }
+}
+
+/// Looks at up to `count` texts of a page, the first of which begins at `begin`: nobody else does that, to whom they are bytes. Where all
+/// of them are ASCII the page is marked.
+///
+/// # Errors
+/// One of them is not UTF-8.
+fn look_at(page: &mut Bytes, begin: usize, count: u32) -> Result<()> {
+    let wrong = |at| ParquetError::General(format!("a text is not UTF-8, behind byte {at} of its page"));
+    if texts::are_ascii(page, begin, count as usize).map_err(wrong)? {
+        *page = Bytes::from_owner(Ascii::new(std::mem::take(page)));
+    }
+    Ok(())
 }
 
 fn unpacked(snappy: &mut snap::raw::Decoder, memory: &Arc<Memory>, bytes: &Bytes, plain: usize) -> Result<Bytes> {
@@ -159,7 +177,21 @@ impl<R: ChunkReader> PageReader for Pages<R> {
             return Err(ParquetError::General(format!("a page is encoded as the footer says that none is: {}", page.encoding())));
         }
         match &mut page {
-            Page::DataPage { buf, .. } => *buf = self.unpack(buf, 0)?,
+            Page::DataPage { buf, encoding, num_values, def_level_encoding, .. } => {
+                *buf = self.unpack(buf, 0)?;
+                if self.views && *encoding == Encoding::PLAIN {
+                    let begin = match def_level_encoding {
+                        _ if !self.optional => Some(0),
+                        // They have their length in front of them.
+                        Encoding::RLE => texts::value(buf, 0).map(|levels| levels.end),
+                        // A bit each.
+                        #[allow(deprecated)]
+                        Encoding::BIT_PACKED => Some((*num_values as usize).div_ceil(8)),
+                        _ => None,
+                    };
+                    look_at(buf, begin.ok_or_else(|| ParquetError::EOF("the levels of a page".to_string()))?, *num_values)?;
+                }
+            }
             Page::DictionaryPage { buf, num_values, .. } => {
                 *buf = self.unpack(buf, 0)?;
                 // Memory is taken for so many before they are looked for.
@@ -167,11 +199,18 @@ impl<R: ChunkReader> PageReader for Pages<R> {
                     let why = format!("a dictionary of {} bytes says that it has {num_values} values", buf.len());
                     return Err(ParquetError::General(why));
                 }
+                if self.views {
+                    look_at(buf, 0, *num_values)?;
+                }
             }
-            Page::DataPageV2 { is_compressed: false, .. } => {}
-            Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            Page::DataPageV2 { buf, encoding, num_values, is_compressed, def_levels_byte_len, rep_levels_byte_len, .. } => {
                 let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
-                *buf = self.unpack(buf, levels)?;
+                if *is_compressed {
+                    *buf = self.unpack(buf, levels)?;
+                }
+                if self.views && *encoding == Encoding::PLAIN {
+                    look_at(buf, levels, *num_values)?;
+                }
             }
         }
         Ok(Some(page))
@@ -191,15 +230,18 @@ impl<R: ChunkReader> PageReader for Pages<R> {
 }
 
 /// Memory that pages were in: of each power of two of bytes the pieces that nobody uses, the one used last on top.
-struct Memory {
+#[derive(Debug)]
+pub(super) struct Memory {
     free: Mutex<[Vec<Vec<u8>>; usize::BITS as usize]>,
 }
 
-impl Memory {
-    fn new() -> Self {
+impl Default for Memory {
+    fn default() -> Self {
         Memory { free: Mutex::new(std::array::from_fn(|_| Vec::new())) }
     }
+}
 
+impl Memory {
     /// A piece of at least so many bytes, whatever is in them.
     fn lend(this: &Arc<Memory>, bytes: usize) -> Lent {
         let class = bytes.next_power_of_two();
@@ -241,7 +283,7 @@ mod tests {
     use std::fs::File;
     use std::path::Path;
 
-    use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+    use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
     use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
     use parquet::arrow::ArrowWriter;
     use parquet::basic::Encoding;
@@ -249,6 +291,7 @@ mod tests {
     use parquet::file::properties::{WriterProperties, WriterVersion};
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
+    use tidemill_block::ascii::is_known;
 
     use super::super::ParquetFileReader;
     use super::super::tests::Temp;
@@ -319,6 +362,44 @@ mod tests {
         }
     }
 
+    /// Pages are marked in which all texts are ASCII, whatever their lengths look like, and no others.
+    #[test]
+    fn it_is_known_of_pages_that_they_are_ascii() {
+        let temp = Temp::new("ascii");
+        for (version, encoding, optional) in VERSIONS
+            .iter()
+            .flat_map(|version| [None, Some(Encoding::PLAIN)].map(|encoding| (*version, encoding)))
+            .flat_map(|(version, encoding)| [true, false].map(|optional| (version, encoding, optional)))
+        {
+            let text = |n: usize| match n {
+                700 => Some("ä".repeat(20)),
+                n if n % 3 == 0 && optional => None,
+                n => Some(format!("{n:0$}", 130 + n % 7)),
+            };
+            let texts: Vec<Option<String>> = (0..1_800).map(text).collect();
+            let field = Field::new("t", DataType::Utf8, optional);
+            let column: ArrayRef = Arc::new(StringArray::from(texts.clone()));
+            let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![column]).unwrap();
+            for compression in [Compression::SNAPPY, Compression::UNCOMPRESSED] {
+                let properties = properties(version, encoding, compression);
+                let mut writer = ArrowWriter::try_new(File::create(&temp.0).unwrap(), batch.schema(), Some(properties)).unwrap();
+                writer.write(&batch).unwrap();
+                writer.close().unwrap();
+                let mut reader = ParquetFileReader::open(&temp.0, &schema(DataType::Utf8View), &[0], 0, 10).unwrap();
+                let (mut known, mut unknown, mut row) = (0, 0, 0);
+                while let Some(batch) = reader.next().unwrap() {
+                    let views = batch.column(0).as_string_view();
+                    let is_known = views.data_buffers().iter().all(|buffer| is_known(buffer));
+                    let is_ascii = texts[row..row + views.len()].iter().flatten().all(|text| text.is_ascii());
+                    assert!(is_ascii || !is_known, "{version:?} {encoding:?} {compression:?} {optional}, row {row}");
+                    *(if is_known { &mut known } else { &mut unknown }) += 1;
+                    row += views.len();
+                }
+                assert!(known > 80 && unknown > 0, "{version:?} {encoding:?} {compression:?} {optional}: {known}, {unknown}");
+            }
+        }
+    }
+
     /// The library looks at some of them together only, and not at all where a column is one of JSON.
     #[test]
     fn bytes_that_are_no_text_are_refused_in_every_encoding() {
@@ -349,7 +430,7 @@ mod tests {
     #[test]
     fn pages_that_promise_too_much_are_refused() {
         let unpack = |bytes: &[u8]| {
-            let memory = Arc::new(Memory::new());
+            let memory = Arc::new(Memory::default());
             unpacked(&mut snap::raw::Decoder::new(), &memory, &Bytes::copy_from_slice(bytes), 0).map_err(|e| e.to_string())
         };
         let packed = snap::raw::Encoder::new().compress_vec(&[7; 10_000]).unwrap();
@@ -363,7 +444,7 @@ mod tests {
 
     #[test]
     fn memory_is_lent_again_and_never_kept_without_its_reader() {
-        let memory = Arc::new(Memory::new());
+        let memory = Arc::new(Memory::default());
         let first = Memory::lend(&memory, 5_000);
         let place = first.bytes.as_ptr();
         assert_eq!((first.bytes.len(), first.as_ref().len()), (8_192, 5_000));

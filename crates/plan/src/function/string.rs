@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListBuilder, MAX_INLINE_VIEW_LEN, StringArray, StringBuilder, StringViewArray};
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::Expr;
+use tidemill_block::ascii;
 
 use super::define::{Call, Def, Function, Param::*, Returns, build, build_bool, build_text, def};
 
@@ -115,6 +116,11 @@ fn char_length(call: &Call) -> Result<ArrayRef> {
     if call.type_of(0) == DataType::Utf8View {
         let texts = call.arg(0)?;
         let views = texts.array.as_string_view();
+        if views.len() == call.rows
+            && let Some(lengths) = bytes_of_ascii(views)
+        {
+            return Ok(Arc::new(Int32Array::new(lengths.into(), views.nulls().cloned())));
+        }
         return build::<Int32Type>(call.rows, |r| {
             let r = r & texts.mask;
             views.is_valid(r).then(|| characters(views.value(r)) as i32)
@@ -122,12 +128,33 @@ fn char_length(call: &Call) -> Result<ArrayRef> {
     }
     let texts = call.text(0)?;
     let offsets = texts.array.offsets();
-    if texts.array.len() == call.rows && texts.array.value_data()[offsets[0] as usize..offsets[call.rows] as usize].is_ascii() {
+    if texts.array.len() == call.rows && is_ascii(&texts.array.value_data()[offsets[0] as usize..offsets[call.rows] as usize]) {
         // A byte is a character.
         let lengths: Vec<i32> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         return Ok(Arc::new(Int32Array::new(lengths.into(), texts.array.nulls().cloned())));
     }
     build::<Int32Type>(call.rows, |r| Some(characters(texts.get(r)?) as i32))
+}
+
+/// The lengths of texts in bytes if they are known to be ASCII; whatever, where one is NULL.
+fn bytes_of_ascii(texts: &StringViewArray) -> Option<Vec<i32>> {
+    /// Of a view with a text of up to twelve bytes the highest bits of its bytes, which lie behind the length.
+    const NOT_ASCII: u128 = 0x8080_8080_8080_8080_8080_8080_0000_0000;
+    if !texts.data_buffers().iter().all(|buffer| ascii::is_known(buffer)) {
+        return None;
+    }
+    let mut found = 0;
+    let lengths = texts.views().iter().map(|view| {
+        let length = *view as u32;
+        found |= if length <= MAX_INLINE_VIEW_LEN { view & NOT_ASCII } else { 0 };
+        length as i32
+    });
+    let lengths = lengths.collect();
+    (found == 0).then_some(lengths)
+}
+
+fn is_ascii(texts: &[u8]) -> bool {
+    ascii::is_known(texts) || texts.is_ascii()
 }
 
 /// How long a text would be with each occurrence of one replaced. `CHAR_LENGTH(text) - CHAR_LENGTH(REPLACE(text, 'x', ''))` is how
@@ -176,7 +203,7 @@ fn cased(call: &Call, ascii: fn(&mut [u8]), any: fn(&str) -> String) -> Result<A
     let offsets = texts.array.offsets();
     let (from, until) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
     let all = &texts.array.value_data()[from..until];
-    if texts.array.len() == call.rows && all.is_ascii() {
+    if texts.array.len() == call.rows && is_ascii(all) {
         // ASCII keeps its lengths: the column is changed as one text.
         let mut bytes = all.to_vec();
         ascii(&mut bytes);

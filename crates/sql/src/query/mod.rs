@@ -125,8 +125,9 @@ impl Planner {
     pub fn query(&self, query: &Query, span: Span) -> Result<LogicalPlan, SqlError> {
         let lines = self.lines();
         let mut rewritten = Box::new(query.clone());
-        rewrite_sql::query(&mut rewritten, &lines, &self.functions, &self.hints).map_err(|e| e.or_at(Some(span)))?;
-        let context = self.context(FileNames::of(query));
+        let names = FileNames::of(query);
+        rewrite_sql::query(&mut rewritten, &lines, &self.functions, &self.hints, &names).map_err(|e| e.or_at(Some(span)))?;
+        let context = self.context(names);
         let lookups = lookup::Context { functions: &self.functions, hints: &self.hints, resolver: self.lookups.as_ref() };
         let planned = SqlToRel::new_with_options(&context, parser_options())
             .sql_statement_to_plan(SqlStatement::Query(rewritten))

@@ -10,6 +10,7 @@ use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
 
 use super::cast_names;
+use super::file_names::FileNames;
 use super::functions::Functions;
 use super::grouping;
 use super::hints::Hints;
@@ -20,15 +21,21 @@ use crate::diagnostic::{LineIndex, SqlError};
 use crate::parse::is_table_argument;
 use crate::walk::{self, NodeMut};
 
-/// Rewrites a query.
-pub(crate) fn query(query: &mut Query, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
-    let rewriter = Rewriter { lines, functions, hints };
+/// Rewrites a query whose files are called by `names`.
+pub(crate) fn query(
+    query: &mut Query,
+    lines: &LineIndex<'_>,
+    functions: &Functions,
+    hints: &Hints,
+    names: &FileNames,
+) -> Result<(), SqlError> {
+    let rewriter = Rewriter { lines, functions, hints, names };
     walk::query_mut(query, &mut |node| rewriter.rewrite(node))
 }
 
 /// Rewrites an expression.
 pub(crate) fn expr(expr: &mut Expr, lines: &LineIndex<'_>, functions: &Functions, hints: &Hints) -> Result<(), SqlError> {
-    let rewriter = Rewriter { lines, functions, hints };
+    let rewriter = Rewriter { lines, functions, hints, names: &FileNames::default() };
     walk::expr_mut(expr, &mut |node| rewriter.rewrite(node))
 }
 
@@ -36,6 +43,7 @@ struct Rewriter<'l> {
     lines: &'l LineIndex<'l>,
     functions: &'l Functions,
     hints: &'l Hints,
+    names: &'l FileNames,
 }
 
 impl Rewriter<'_> {
@@ -77,7 +85,7 @@ impl Rewriter<'_> {
                 }
             }
         }
-        name_columns(select);
+        name_columns(select, self.names);
         legacy_window::rewrite(select, self.lines)
     }
 
@@ -235,12 +243,12 @@ fn order_distinct(query: &mut Query) {
 
 /// Gives the columns of a select the names that Flink gives them: `EXPR$0`, `EXPR$1` by position for
 /// expressions, the field's for a field of a ROW, `a0` for a second `a`.
-fn name_columns(select: &mut Select) {
+fn name_columns(select: &mut Select, names: &FileNames) {
     let relations: Vec<String> = select
         .from
         .iter()
         .flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation)))
-        .filter_map(relation_name)
+        .filter_map(|factor| relation_name(factor, names))
         .collect();
     // A `*` brings the columns that are named beside it.
     let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
@@ -278,14 +286,14 @@ fn name_columns(select: &mut Select) {
 }
 
 /// What columns of a relation may be qualified with.
-fn relation_name(factor: &TableFactor) -> Option<String> {
+fn relation_name(factor: &TableFactor, names: &FileNames) -> Option<String> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
         | TableFactor::TableFunction { alias: Some(alias), .. }
         | TableFactor::UNNEST { alias: Some(alias), .. }
         | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(alias.name.value.clone()),
-        TableFactor::Table { name, args: None, .. } => Some(super::catalog::last_part(name)),
+        TableFactor::Table { name, args: None, .. } => Some(names.called(name)),
         // The rows of a window function without alias keep the name of its table.
         TableFactor::Table { args: Some(args), .. } => args.args.iter().find_map(table_argument),
         TableFactor::TableFunction { expr: Expr::Function(f), .. } => match &f.args {

@@ -123,6 +123,43 @@ fn overwrite_where_it_cannot_be() {
     );
 }
 
+/// A file is called by its own name, without folders and endings, where nothing else is; and texts of Parquet may be parts of rows.
+#[test]
+fn files_have_short_names() {
+    let scratch = Scratch::new("short-names");
+    std::fs::create_dir(scratch.path().join("in")).expect("a directory");
+    let csv = scratch.write("in/trades.csv", "symbol,price\nA,1\nB,2\nC,3\n");
+    let parquet = scratch.at("in/trades.parquet");
+    expect(&finish(tidemill().args(["sql", &format!("COPY (SELECT * FROM '{csv}') TO '{parquet}'")])), 0, &[]);
+    let timed = scratch.write("timed.csv", "X,2026-01-01 00:00:01\n");
+    let table = format!(
+        "SET 'execution.runtime-mode' = 'batch';
+         CREATE TABLE trades (name STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+         WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{timed}');"
+    );
+    for path in [&csv, &parquet] {
+        for (query, rows) in [
+            (format!("SELECT trades.price FROM '{path}' WHERE trades.symbol = 'B'"), "price\n2\n"),
+            // The column that the star brings has its name, the one beside it another.
+            (format!("SELECT *, trades.price FROM '{path}' WHERE price > 2"), "symbol,price,price0\nC,3,3\n"),
+            // A table that is called so keeps its name, whether it stands in FROM or is given to a window.
+            (format!("{table} SELECT trades.name, price FROM trades, '{path}' WHERE price = 1"), "name,price\nX,1\n"),
+            (
+                format!(
+                    "{table} SELECT trades.name, price FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '1' MINUTE)), '{path}' \
+                     WHERE price = 3"
+                ),
+                "name,price\nX,3\n",
+            ),
+            (format!("SELECT ROW(symbol, price) AS pair FROM '{path}' WHERE symbol <> 'A' AND price < 3"), "pair\n(B, 2)\n"),
+        ] {
+            let done = finish(tidemill().args(["sql", &query, "--output", "csv"]));
+            expect(&done, 0, &[]);
+            assert_eq!(String::from_utf8_lossy(&done.stdout), rows, "{query}");
+        }
+    }
+}
+
 /// A tar of text files.
 fn tar(members: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
