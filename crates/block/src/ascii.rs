@@ -2,13 +2,14 @@
 //! or change characters need not look at them a second time, when they have left the processor's cache.
 //!
 //! Arrow's buffers have no room for a mark, so the marked memory is listed by its addresses, for as long as anything refers to it. What
-//! is not listed may be ASCII, too; nothing may depend on it.
+//! is not listed may be ASCII, too. A file that lies, with columns that overlap, may get wrong numbers of characters; nobody may depend on
+//! a mark for more than that.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::RwLock;
 
 /// The marked memory: where it begins and ends, and how often it was marked.
-static LISTED: Mutex<BTreeMap<(usize, usize), usize>> = Mutex::new(BTreeMap::new());
+static LISTED: RwLock<BTreeMap<(usize, usize), usize>> = RwLock::new(BTreeMap::new());
 
 /// Bytes in which all texts are ASCII, with their mark, which is taken off before they are freed.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl<B: AsRef<[u8]>> Ascii<B> {
     /// where they are even if `bytes` itself is moved, as those of a vector do.
     pub fn new(bytes: B) -> Self {
         let place = place(bytes.as_ref());
-        *LISTED.lock().expect("no panic while held").entry(place).or_default() += 1;
+        *LISTED.write().expect("no panic while held").entry(place).or_default() += 1;
         Ascii { place, bytes }
     }
 }
@@ -35,7 +36,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Ascii<B> {
 
 impl<B> Drop for Ascii<B> {
     fn drop(&mut self) {
-        let mut listed = LISTED.lock().expect("no panic while held");
+        let mut listed = LISTED.write().expect("no panic while held");
         if let Some(marks) = listed.get_mut(&self.place) {
             *marks -= 1;
             if *marks == 0 {
@@ -45,12 +46,20 @@ impl<B> Drop for Ascii<B> {
     }
 }
 
-/// Whether it is known that all texts in these bytes are ASCII. Takes some tens of nanoseconds, however many bytes there are.
+/// Whether it is known that all texts in all of these bytes are ASCII. Takes some tens of nanoseconds for each of them, however
+/// many bytes there are.
+pub fn are_known<'a>(mut all: impl Iterator<Item = &'a [u8]>) -> bool {
+    let listed = LISTED.read().expect("no panic while held");
+    all.all(|bytes| {
+        let (begin, end) = place(bytes);
+        // The last that begins there or before: where marked memory lies within other such, one that is missed costs only time.
+        begin == end || listed.range(..=(begin, usize::MAX)).next_back().is_some_and(|((_, last), _)| end <= *last)
+    })
+}
+
+/// As [`are_known`], of some bytes.
 pub fn is_known(bytes: &[u8]) -> bool {
-    let (begin, end) = place(bytes);
-    let listed = LISTED.lock().expect("no panic while held");
-    // The last that begins there or before: where marked memory lies within other such, one that is missed costs only time.
-    begin == end || listed.range(..=(begin, usize::MAX)).next_back().is_some_and(|((_, last), _)| end <= *last)
+    are_known(std::iter::once(bytes))
 }
 
 fn place(bytes: &[u8]) -> (usize, usize) {

@@ -171,7 +171,7 @@ fn leave(groups: &mut Vec<Wanted>, answer: impl FnOnce(&[usize]) -> Option<Vec<b
 }
 
 /// Memory for pages while they are decoded, which readers of several files, or of parts of one, may have in common: then one goes on with
-/// what the other needs no more. Holds what they needed at most at one time.
+/// what the other needs no more. Holds up to 64 MB that nobody uses.
 #[derive(Debug, Default)]
 pub struct ParquetMemory(Arc<Memory>);
 
@@ -451,7 +451,7 @@ fn find(path: &Path, held: &Schema, physical: &Schema, index: usize) -> Result<u
     Ok(root)
 }
 
-/// Whether the decoders look at the texts of such pages together only: characters may be cut between them.
+/// Whether the library's decoders look at the texts of such pages together only: characters may be cut between them.
 fn cuts_characters(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::DELTA_BYTE_ARRAY | Encoding::DELTA_LENGTH_BYTE_ARRAY)
 }

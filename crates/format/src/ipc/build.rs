@@ -184,7 +184,8 @@ impl Build<'_> {
             DataType::Utf8 => {
                 let (offsets, mut texts) = (self.offsets(length, 4)?, self.whole()?);
                 sound = nulls == 0 && are_plain(&offsets, &texts);
-                if sound {
+                // Of a part of a larger piece of memory it must be seen that it keeps all of that.
+                if sound && texts.capacity() <= texts.len() + texts.len() / 8 {
                     texts = Buffer::from(Bytes::from_owner(Ascii::new(Owned(texts))));
                 }
                 builder.add_buffer(offsets).add_buffer(texts)

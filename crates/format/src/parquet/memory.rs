@@ -15,12 +15,18 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use tidemill_block::ascii::Ascii;
 
-use super::{cuts_characters, texts};
+use super::texts;
 
 /// What a byte of Snappy makes at most: the densest copy takes 3 bytes for 64.
 const SNAPPY_RATIO_MAX: usize = 22;
 /// Pieces of memory of such sizes are kept, bytes: smaller ones cost little, and larger ones are rare.
 const KEPT: RangeInclusive<usize> = 4 << 10..=4 << 20;
+
+/// How pages of texts that become views may be encoded.
+#[allow(deprecated)]
+const VIEWED: [Encoding; 3] = [Encoding::PLAIN, Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY];
+/// So many bytes are kept that nobody uses: about what the columns of a wide table need for a page each.
+const FREE_MAX: usize = 64 << 20;
 
 /// Some row groups of a file, whose bytes `input` gives.
 pub(super) struct Groups<R> {
@@ -133,13 +139,20 @@ impl<R: ChunkReader> Pages<R> {
 /// of them are ASCII the page is marked.
 ///
 /// # Errors
-/// One of them is not UTF-8.
+/// One of them is not UTF-8, or the page ends before.
 fn look_at(page: &mut Bytes, begin: usize, count: u32) -> Result<()> {
+    if begin > page.len() {
+        return Err(short_of_levels());
+    }
     let wrong = |at| ParquetError::General(format!("a text is not UTF-8, behind byte {at} of its page"));
     if texts::are_ascii(page, begin, count as usize).map_err(wrong)? {
         *page = Bytes::from_owner(Ascii::new(std::mem::take(page)));
     }
     Ok(())
+}
+
+fn short_of_levels() -> ParquetError {
+    ParquetError::EOF("a page ends before its levels do".to_string())
 }
 
 fn unpacked(snappy: &mut snap::raw::Decoder, memory: &Arc<Memory>, bytes: &Bytes, plain: usize) -> Result<Bytes> {
@@ -172,48 +185,9 @@ impl<R: ChunkReader> Iterator for Pages<R> {
 
 impl<R: ChunkReader> PageReader for Pages<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
-        if self.views && cuts_characters(page.encoding()) {
-            return Err(ParquetError::General(format!("a page is encoded as the footer says that none is: {}", page.encoding())));
-        }
-        match &mut page {
-            Page::DataPage { buf, encoding, num_values, def_level_encoding, .. } => {
-                *buf = self.unpack(buf, 0)?;
-                if self.views && *encoding == Encoding::PLAIN {
-                    let begin = match def_level_encoding {
-                        _ if !self.optional => Some(0),
-                        // They have their length in front of them.
-                        Encoding::RLE => texts::value(buf, 0).map(|levels| levels.end),
-                        // A bit each.
-                        #[allow(deprecated)]
-                        Encoding::BIT_PACKED => Some((*num_values as usize).div_ceil(8)),
-                        _ => None,
-                    };
-                    look_at(buf, begin.ok_or_else(|| ParquetError::EOF("the levels of a page".to_string()))?, *num_values)?;
-                }
-            }
-            Page::DictionaryPage { buf, num_values, .. } => {
-                *buf = self.unpack(buf, 0)?;
-                // Memory is taken for so many before they are looked for.
-                if *num_values as usize > buf.len() {
-                    let why = format!("a dictionary of {} bytes says that it has {num_values} values", buf.len());
-                    return Err(ParquetError::General(why));
-                }
-                if self.views {
-                    look_at(buf, 0, *num_values)?;
-                }
-            }
-            Page::DataPageV2 { buf, encoding, num_values, is_compressed, def_levels_byte_len, rep_levels_byte_len, .. } => {
-                let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
-                if *is_compressed {
-                    *buf = self.unpack(buf, levels)?;
-                }
-                if self.views && *encoding == Encoding::PLAIN {
-                    look_at(buf, levels, *num_values)?;
-                }
-            }
-        }
-        Ok(Some(page))
+        let Some(page) = self.pages.get_next_page()? else { return Ok(None) };
+        let (views, optional) = (self.views, self.optional);
+        looked_at(page, views, optional, &mut |bytes, plain| self.unpack(bytes, plain)).map(Some)
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
@@ -229,15 +203,93 @@ impl<R: ChunkReader> PageReader for Pages<R> {
     }
 }
 
+/// A page unpacked; of one whose texts become `views` these are looked at. `unpack` gives bytes unpacked of which so many at the
+/// beginning are not packed.
+fn looked_at(mut page: Page, views: bool, optional: bool, unpack: &mut dyn FnMut(&Bytes, usize) -> Result<Bytes>) -> Result<Page> {
+    // Nobody else looks at texts that become views: those of an encoding that is not looked at here must not get further.
+    let known = match &page {
+        Page::DictionaryPage { .. } => true,
+        Page::DataPage { encoding, .. } | Page::DataPageV2 { encoding, .. } => VIEWED.contains(encoding),
+    };
+    if views && !known {
+        return Err(ParquetError::General(format!("a page of texts is encoded as the footer says that none is: {}", page.encoding())));
+    }
+    match &mut page {
+        Page::DataPage { buf, encoding, num_values, def_level_encoding, .. } => {
+            *buf = unpack(buf, 0)?;
+            if views && *encoding == Encoding::PLAIN {
+                let begin = match def_level_encoding {
+                    _ if !optional => 0,
+                    // They have their length in front of them.
+                    Encoding::RLE => texts::value(buf, 0).map_or(usize::MAX, |levels| levels.end),
+                    // A bit each.
+                    #[allow(deprecated)]
+                    Encoding::BIT_PACKED => (*num_values as usize).div_ceil(8),
+                    other => return Err(ParquetError::General(format!("the levels of a page are encoded as {other}"))),
+                };
+                look_at(buf, begin, *num_values)?;
+            }
+        }
+        Page::DictionaryPage { buf, num_values, .. } => {
+            *buf = unpack(buf, 0)?;
+            // Memory is taken for so many before they are looked for.
+            if *num_values as usize > buf.len() {
+                let why = format!("a dictionary of {} bytes says that it has {num_values} values", buf.len());
+                return Err(ParquetError::General(why));
+            }
+            if views {
+                look_at(buf, 0, *num_values)?;
+            }
+        }
+        Page::DataPageV2 { buf, encoding, num_values, num_nulls, is_compressed, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
+            // Compressed or not, they are not.
+            if levels > buf.len() {
+                return Err(short_of_levels());
+            }
+            if *is_compressed {
+                *buf = unpack(buf, levels)?;
+            }
+            let Some(count) = num_values.checked_sub(*num_nulls) else {
+                let why = format!("a page of {num_values} values says that {num_nulls} of them are NULL");
+                return Err(ParquetError::General(why));
+            };
+            if views && *encoding == Encoding::PLAIN {
+                look_at(buf, levels, count)?;
+            }
+        }
+    }
+    Ok(page)
+}
+
 /// Memory that pages were in: of each power of two of bytes the pieces that nobody uses, the one used last on top.
 #[derive(Debug)]
-pub(super) struct Memory {
-    free: Mutex<[Vec<Vec<u8>>; usize::BITS as usize]>,
+pub(super) struct Memory(Mutex<Free>);
+
+#[derive(Debug)]
+struct Free {
+    pieces: [Vec<Vec<u8>>; usize::BITS as usize],
+    bytes: usize,
+}
+
+impl Free {
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let piece = self.pieces[class.ilog2() as usize].pop()?;
+        self.bytes -= class;
+        Some(piece)
+    }
+
+    fn put(&mut self, piece: Vec<u8>) {
+        if self.bytes + piece.len() <= FREE_MAX {
+            self.bytes += piece.len();
+            self.pieces[piece.len().ilog2() as usize].push(piece);
+        }
+    }
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { free: Mutex::new(std::array::from_fn(|_| Vec::new())) }
+        Memory(Mutex::new(Free { pieces: std::array::from_fn(|_| Vec::new()), bytes: 0 }))
     }
 }
 
@@ -246,12 +298,12 @@ impl Memory {
     fn lend(this: &Arc<Memory>, bytes: usize) -> Lent {
         let class = bytes.next_power_of_two();
         let kept = KEPT.contains(&class);
-        let free = kept.then(|| this.free.lock().expect("no panic while held")[class.ilog2() as usize].pop()).flatten();
+        let free = kept.then(|| this.0.lock().expect("no panic while held").take(class)).flatten();
         Lent { bytes: free.unwrap_or_else(|| vec![0; if kept { class } else { bytes }]), length: bytes, home: Arc::downgrade(this) }
     }
 }
 
-/// A page's memory. Goes back when the last that refers to it is gone, if there is a reader still.
+/// A page's memory. Goes back when the last that refers to it is gone, if there is somebody still who may use it again.
 struct Lent {
     bytes: Vec<u8>,
     /// How many of them are the page's.
@@ -271,9 +323,9 @@ impl Drop for Lent {
         if KEPT.contains(&bytes.len())
             && bytes.len().is_power_of_two()
             && let Some(home) = self.home.upgrade()
-            && let Ok(mut free) = home.free.lock()
+            && let Ok(mut free) = home.0.lock()
         {
-            free[bytes.len().ilog2() as usize].push(bytes);
+            free.put(bytes);
         }
     }
 }
@@ -400,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The library looks at some of them together only, and not at all where a column is one of JSON.
+    /// The library looks at some of them together only, and not at all where a column is one of JSON; at those of views we do.
     #[test]
     fn bytes_that_are_no_text_are_refused_in_every_encoding() {
         let temp = Temp::new("no-text");
@@ -409,21 +461,82 @@ mod tests {
         for (kind, texts) in
             [("UTF8", DataType::Utf8View), ("UTF8", DataType::Utf8), ("JSON", DataType::Utf8View), ("JSON", DataType::Utf8)]
         {
-            for encoding in ENCODINGS {
-                let message = format!("message m {{ required binary t ({kind}); }}");
-                let properties = properties(WriterVersion::PARQUET_1_0, encoding, Compression::SNAPPY);
+            for (encoding, optional, version, compression) in cases() {
+                let message = format!("message m {{ {} binary t ({kind}); }}", if optional { "optional" } else { "required" });
+                let properties = properties(version, encoding, compression);
                 let schema = Arc::new(parse_message_type(&message).unwrap());
                 let mut writer = SerializedFileWriter::new(File::create(&temp.0).unwrap(), schema, Arc::new(properties)).unwrap();
                 let mut group = writer.next_row_group().unwrap();
                 let mut column = group.next_column().unwrap().unwrap();
                 let values: Vec<ByteArray> = halves.iter().map(|half| ByteArray::from(half.to_vec())).collect();
-                column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+                let levels = [1, 0, 1];
+                column.typed::<ByteArrayType>().write_batch(&values, optional.then_some(&levels[..]), None).unwrap();
                 column.close().unwrap();
                 group.close().unwrap();
                 writer.close().unwrap();
-                let said = read(&temp.0, texts.clone(), 10).expect_err(&format!("{kind} {encoding:?} as {texts}"));
-                assert!(said.to_lowercase().contains("utf"), "{kind} {encoding:?} as {texts}: {said}");
+                let case = format!("{kind} as {texts}: {encoding:?} {optional} {version:?} {compression:?}");
+                let said = read(&temp.0, texts.clone(), 10).expect_err(&case);
+                assert!(said.to_lowercase().contains("utf"), "{case}: {said}");
             }
+        }
+    }
+
+    fn cases() -> impl Iterator<Item = (Option<Encoding>, bool, WriterVersion, Compression)> {
+        let compressions = [Compression::SNAPPY, Compression::UNCOMPRESSED, Compression::ZSTD(Default::default())];
+        let versions = VERSIONS.iter().flat_map(move |version| compressions.map(|compression| (*version, compression)));
+        versions.flat_map(|(version, compression)| {
+            ENCODINGS.iter().flat_map(move |encoding| [true, false].map(|optional| (*encoding, optional, version, compression)))
+        })
+    }
+
+    /// A text is looked at where the library will find it, and a page in which it cannot be found is refused.
+    #[test]
+    fn texts_are_looked_at_behind_their_levels() {
+        #[allow(deprecated)]
+        let bits = Encoding::BIT_PACKED;
+        let text = [&4u32.to_le_bytes()[..], b"a\xc3\xa9b"].concat();
+        let with = |levels: &[u8], text: &[u8]| Bytes::from([levels, text].concat());
+        let v1 = |buf: Bytes, def_level_encoding| Page::DataPage {
+            buf,
+            num_values: 9,
+            encoding: Encoding::PLAIN,
+            def_level_encoding,
+            rep_level_encoding: Encoding::RLE,
+            statistics: None,
+        };
+        let v2 = |buf: Bytes, def_levels_byte_len, encoding| Page::DataPageV2 {
+            buf,
+            num_values: 9,
+            encoding,
+            num_nulls: 8,
+            num_rows: 9,
+            def_levels_byte_len,
+            rep_levels_byte_len: 0,
+            is_compressed: false,
+            statistics: None,
+        };
+        let broken = [&4u32.to_le_bytes()[..], b"a\xc3\xa9\xc3"].concat();
+        let levels = [&[2, 0, 0, 0][..], &[0xff, 0x80]].concat();
+        for (page, expect) in [
+            (v1(with(&levels, &text), Encoding::RLE), "text"),
+            (v1(with(&levels, &broken), Encoding::RLE), "not UTF-8"),
+            (v1(with(&[0x80, 1], &text), bits), "text"),
+            (v1(with(&[0x80, 1], &broken), bits), "not UTF-8"),
+            (v1(with(&[0x80], b""), bits), "ends before its levels"),
+            (v1(with(&[9, 0, 0, 0], &text[..4]), Encoding::RLE), "ends before its levels"),
+            (v1(with(&levels, &text), Encoding::PLAIN), "levels of a page are encoded as PLAIN"),
+            (v2(with(&[0x80, 1], &text), 2, Encoding::PLAIN), "text"),
+            (v2(with(&[0x80, 1], &broken), 2, Encoding::PLAIN), "not UTF-8"),
+            // Behind the only value nobody looks for another.
+            (v2(with(&[0x80, 1], &[&text[..], &broken].concat()), 2, Encoding::PLAIN), "text"),
+            (v2(with(&[0x80, 1], b""), 3, Encoding::PLAIN), "ends before its levels"),
+            (v2(with(&[0x80, 1], &text), 2, Encoding::BYTE_STREAM_SPLIT), "encoded as the footer says that none is"),
+        ] {
+            let said = match looked_at(page, true, true, &mut |bytes, _| Ok(bytes.clone())) {
+                Ok(_) => "text".to_string(),
+                Err(e) => e.to_string(),
+            };
+            assert!(said.contains(expect), "{said}, not {expect}");
         }
     }
 
@@ -443,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_lent_again_and_never_kept_without_its_reader() {
+    fn memory_is_lent_again_and_only_so_much_is_kept() {
         let memory = Arc::new(Memory::default());
         let first = Memory::lend(&memory, 5_000);
         let place = first.bytes.as_ptr();
@@ -451,7 +564,10 @@ mod tests {
         drop(first);
         assert_eq!(Memory::lend(&memory, 8_000).bytes.as_ptr(), place);
         drop((Memory::lend(&memory, 100), Memory::lend(&memory, 5 << 20)));
-        assert_eq!(memory.free.lock().unwrap().iter().map(Vec::len).sum::<usize>(), 1, "neither small nor large ones are kept");
+        assert_eq!(memory.0.lock().unwrap().pieces.iter().map(Vec::len).sum::<usize>(), 1, "neither small nor large ones are kept");
+        let many: Vec<Lent> = (0..40).map(|_| Memory::lend(&memory, 4 << 20)).collect();
+        drop(many);
+        assert!((FREE_MAX - (8 << 20)..=FREE_MAX).contains(&memory.0.lock().unwrap().bytes));
         let last = Memory::lend(&memory, 8_000);
         drop(memory);
         assert_eq!(last.as_ref().len(), 8_000, "what is lent stays");

@@ -140,7 +140,7 @@ fn char_length(call: &Call) -> Result<ArrayRef> {
 fn bytes_of_ascii(texts: &StringViewArray) -> Option<Vec<i32>> {
     /// Of a view with a text of up to twelve bytes the highest bits of its bytes, which lie behind the length.
     const NOT_ASCII: u128 = 0x8080_8080_8080_8080_8080_8080_0000_0000;
-    if !texts.data_buffers().iter().all(|buffer| ascii::is_known(buffer)) {
+    if !ascii::are_known(texts.data_buffers().iter().map(|buffer| buffer.as_slice())) {
         return None;
     }
     let mut found = 0;
@@ -557,6 +557,7 @@ fn consists(call: &Call, test: fn(&str) -> bool) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::make_view;
     use datafusion_expr::expr::ScalarFunction;
     use datafusion_expr::{col, lit};
 
@@ -664,6 +665,40 @@ mod tests {
         assert_eq!(fused("replace", col("old")), None, "it may be empty");
         assert_eq!(fused("lpad", lit("x")), None);
         assert!(length_of_replaced(&[col("text")]).is_none());
+    }
+
+    /// Of texts that are known to be ASCII a byte is a character, of others it is not.
+    #[test]
+    fn lengths_of_views() {
+        let (long, odd) = ("thirteen long", "äöü thirteen long");
+        let texts = [Some("abc"), None, Some(""), Some("twelve bytes"), Some(long)];
+        let views: StringViewArray = texts.into_iter().collect();
+        assert_eq!(bytes_of_ascii(&views), None, "nobody has marked its memory");
+        // Texts of up to twelve bytes have no memory but their views.
+        let inline: StringViewArray = texts[..4].iter().copied().collect();
+        let lengths = bytes_of_ascii(&inline).expect("ASCII");
+        assert_eq!((lengths[0], lengths[2], lengths[3]), (3, 0, 12));
+        assert_eq!(bytes_of_ascii(&["abc", "ä"].into_iter().map(Some).collect()), None);
+        assert_eq!(bytes_of_ascii(&["abcdefghijk\u{7f}", "ijklmnopqr\u{80}"].into_iter().map(Some).collect()), None);
+
+        struct Owned(Buffer);
+        impl AsRef<[u8]> for Owned {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let text = Buffer::from(long.as_bytes());
+        let mark = ascii::Ascii::new(Owned(text.clone()));
+        let view = |buffer: u32, text: &str| make_view(text.as_bytes(), buffer, 0);
+        let of = |buffers: Vec<Buffer>, views: Vec<u128>| StringViewArray::try_new(views.into(), buffers, None).expect("views");
+        let known = of(vec![text.clone()], vec![view(0, "short"), view(0, long)]);
+        assert_eq!(bytes_of_ascii(&known), Some(vec![5, 13]));
+        assert_eq!(bytes_of_ascii(&known.slice(1, 1)), Some(vec![13]));
+        assert_eq!(bytes_of_ascii(&of(vec![text.clone()], vec![view(0, "ä"), view(0, long)])), None);
+        let mixed = of(vec![text, Buffer::from(odd.as_bytes())], vec![view(0, long), view(1, odd)]);
+        assert_eq!(bytes_of_ascii(&mixed), None);
+        drop(mark);
+        assert_eq!(bytes_of_ascii(&known), None);
     }
 
     #[test]

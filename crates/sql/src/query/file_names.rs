@@ -48,6 +48,12 @@ impl FileNames {
         FileNames(names)
     }
 
+    /// The short name of a file that stands in FROM.
+    pub fn short(&self, factor: &TableFactor) -> Option<&str> {
+        let TableFactor::Table { name, args: None, alias: None, .. } = factor else { return None };
+        path(name).and_then(|path| self.0.get(path)).map(String::as_str)
+    }
+
     /// What a table is called that is given by `name`.
     pub fn called(&self, name: &ObjectName) -> String {
         path(name).and_then(|path| self.0.get(path)).cloned().unwrap_or_else(|| last_part(name))

@@ -4,7 +4,7 @@
 use sqlparser::ast::{
     BinaryOperator, CeilFloorKind, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, GroupByExpr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Spanned, TableFactor,
-    TimezoneInfo, Value,
+    TableWithJoins, TimezoneInfo, Value,
 };
 use sqlparser::ast::{FunctionArgumentClause, NullTreatment};
 use sqlparser::tokenizer::Span as TokenSpan;
@@ -244,12 +244,9 @@ fn order_distinct(query: &mut Query) {
 /// Gives the columns of a select the names that Flink gives them: `EXPR$0`, `EXPR$1` by position for
 /// expressions, the field's for a field of a ROW, `a0` for a second `a`.
 fn name_columns(select: &mut Select, names: &FileNames) {
-    let relations: Vec<String> = select
-        .from
-        .iter()
-        .flat_map(|t| std::iter::once(&t.relation).chain(t.joins.iter().map(|j| &j.relation)))
-        .filter_map(|factor| relation_name(factor, names))
-        .collect();
+    // What is called by a file's short name is no column of it for certain: the file may have a column of ROWs that is called so.
+    let files: Vec<&str> = select.from.iter().flat_map(all_of).filter_map(|factor| names.short(factor)).collect();
+    let relations: Vec<String> = select.from.iter().flat_map(all_of).filter_map(relation_name).collect();
     // A `*` brings the columns that are named beside it.
     let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let mut taken: Vec<String> = Vec::with_capacity(select.projection.len());
@@ -260,20 +257,20 @@ fn name_columns(select: &mut Select, names: &FileNames) {
             }
             continue;
         };
-        let (name, own) = match &*expr {
-            Expr::Identifier(ident) => (ident.value.clone(), true),
+        let (name, own, by_file) = match &*expr {
+            Expr::Identifier(ident) => (ident.value.clone(), true, false),
             Expr::CompoundIdentifier(idents) => {
-                let own = match idents.as_slice() {
-                    [first, _] => relations.contains(&first.value),
-                    _ => false,
+                let (own, by_file) = match idents.as_slice() {
+                    [first, _] => (relations.contains(&first.value), files.contains(&first.value.as_str())),
+                    _ => (false, false),
                 };
-                (idents.last().map(|i| i.value.clone()).unwrap_or_default(), own)
+                (idents.last().map(|i| i.value.clone()).unwrap_or_default(), own, by_file)
             }
-            _ => (format!("EXPR${i}"), false),
+            _ => (format!("EXPR${i}"), false, false),
         };
         let mut unique = name.clone();
         let mut suffix = 0;
-        while taken.contains(&unique) || (all && own && unique == name) {
+        while taken.contains(&unique) || (all && (own || by_file) && unique == name) {
             unique = format!("{name}{suffix}");
             suffix += 1;
         }
@@ -285,15 +282,20 @@ fn name_columns(select: &mut Select, names: &FileNames) {
     }
 }
 
+/// The relations of one item of FROM.
+fn all_of(item: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation))
+}
+
 /// What columns of a relation may be qualified with.
-fn relation_name(factor: &TableFactor, names: &FileNames) -> Option<String> {
+fn relation_name(factor: &TableFactor) -> Option<String> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
         | TableFactor::TableFunction { alias: Some(alias), .. }
         | TableFactor::UNNEST { alias: Some(alias), .. }
         | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(alias.name.value.clone()),
-        TableFactor::Table { name, args: None, .. } => Some(names.called(name)),
+        TableFactor::Table { name, args: None, .. } => Some(super::catalog::last_part(name)),
         // The rows of a window function without alias keep the name of its table.
         TableFactor::Table { args: Some(args), .. } => args.args.iter().find_map(table_argument),
         TableFactor::TableFunction { expr: Expr::Function(f), .. } => match &f.args {

@@ -132,6 +132,8 @@ fn files_have_short_names() {
     let parquet = scratch.at("in/trades.parquet");
     expect(&finish(tidemill().args(["sql", &format!("COPY (SELECT * FROM '{csv}') TO '{parquet}'")])), 0, &[]);
     let timed = scratch.write("timed.csv", "X,2026-01-01 00:00:01\n");
+    std::fs::create_dir(scratch.path().join("rows")).expect("a directory");
+    let rows = scratch.write("rows/trades.json", "{\"trades\": {\"price\": 7}}\n");
     let table = format!(
         "SET 'execution.runtime-mode' = 'batch';
          CREATE TABLE trades (name STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
@@ -151,12 +153,17 @@ fn files_have_short_names() {
                 ),
                 "name,price\nX,3\n",
             ),
-            (format!("SELECT ROW(symbol, price) AS pair FROM '{path}' WHERE symbol <> 'A' AND price < 3"), "pair\n(B, 2)\n"),
+            // A field of a ROW that is called as its file has its own name.
+            (format!("SELECT trades.price FROM '{rows}'"), "price\n7\n"),
         ] {
             let done = finish(tidemill().args(["sql", &query, "--output", "csv"]));
             expect(&done, 0, &[]);
             assert_eq!(String::from_utf8_lossy(&done.stdout), rows, "{query}");
         }
+        let query = format!("SELECT ROW(symbol, price) AS pair FROM '{path}' WHERE symbol <> 'A' AND price < 3");
+        let done = finish(tidemill().args(["sql", &query, "--output", "json"]));
+        expect(&done, 0, &[]);
+        assert_eq!(String::from_utf8_lossy(&done.stdout).trim_end(), r#"{"pair":{"f0":"B","f1":2}}"#);
     }
 }
 

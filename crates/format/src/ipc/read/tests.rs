@@ -246,6 +246,40 @@ fn what_a_column_holds_is_checked() {
     }
 }
 
+/// A file of which each part is copied.
+struct Copied(Vec<u8>);
+
+impl IpcInput for Copied {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, parts: &[Range<u64>]) -> io::Result<Vec<Buffer>> {
+        Ok(parts.iter().map(|part| Buffer::from_vec(self.0[part.start as usize..part.end as usize].to_vec())).collect())
+    }
+}
+
+/// That texts are ASCII is known where it was found, unless the mark would hide that they keep more memory than their own.
+#[test]
+fn texts_that_are_ascii_are_known_to_be_so() {
+    let long = "x".repeat(10_000);
+    for (second, part_of_a_file, known) in
+        [(Some("ab"), false, true), (Some("é"), false, false), (None, false, false), (Some("ab"), true, false)]
+    {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some(long.as_str()), second]));
+        let more: ArrayRef = Arc::new(StringArray::from(vec!["y".repeat(10_000).as_str(), ""]));
+        let batch = RecordBatch::try_from_iter([("s", texts), ("t", more)]).unwrap();
+        let bytes = written(&[batch], &options(ArrowCompression::None, ArrowForm::File));
+        let schema = schema_of(&bytes);
+        let input: Box<dyn IpcInput> = if part_of_a_file { Box::new(Memory(Buffer::from(&bytes[..]))) } else { Box::new(Copied(bytes)) };
+        let file = ArrowFile::open(&*input).unwrap().unwrap();
+        let ask = ArrowAsk { physical: &schema, projection: &[0], start: 0, batch_rows: 10, trusted: false };
+        let batch = ArrowReader::of_file(input, file, None, &ask, Arc::default()).unwrap().read().unwrap().unwrap();
+        let values = batch.column(0).as_string::<i32>().values();
+        assert_eq!(tidemill_block::ascii::is_known(values), known, "{second:?}, {part_of_a_file}");
+    }
+}
+
 /// Whatever byte is wrong, there are rows or an error, never a panic.
 #[test]
 fn wrong_bytes_are_errors() {
