@@ -32,6 +32,12 @@ fn wide() -> bool {
         && is_x86_feature_detected!("popcnt")
 }
 
+/// Whether it has what functions called `…_widest` are compiled for: most servers since 2019.
+#[cfg(target_arch = "x86_64")]
+fn widest() -> bool {
+    wide() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi2")
+}
+
 /// The option that says the encoding.
 pub(crate) const ENCODING: &str = "csv.encoding";
 

@@ -49,10 +49,18 @@ fn the_ways_of_all_processors_agree() {
         text += &"x".repeat(i);
     }
     let (mut narrow, mut any) = (Index::new(b',', None, None), Index::new(b',', None, None));
-    narrow.scan_by(text.as_bytes(), masks);
+    narrow.scan_by(text.as_bytes(), masks, places);
     any.scan(text.as_bytes());
     assert_eq!(narrow.separators.len(), text.bytes().filter(|b| b",\n".contains(b)).count());
     assert_eq!((&any.separators, &any.record_ends), (&narrow.separators, &narrow.record_ends));
+    #[cfg(target_arch = "x86_64")]
+    if wide() {
+        // What a processor with larger registers would not take.
+        let mut wide = Index::new(b',', None, None);
+        // SAFETY: the processor has all that the function is compiled for.
+        unsafe { wide.scan_wide(text.as_bytes()) };
+        assert_eq!((&wide.separators, &wide.record_ends), (&narrow.separators, &narrow.record_ends));
+    }
 }
 
 #[test]
