@@ -145,7 +145,7 @@ def make_long(months, gigabytes):
         with open(made) as file:
             known = json.load(file)
     # What was made when there was less room stays if it is almost as long as what could be made now.
-    if known["wanted"] != wanted or known["times"] < times * 0.9:
+    if len(there) < 2 or known["wanted"] != wanted or known["times"] < times * 0.9:
         say(f"making {times * month_bytes / 1e9:.1f} GB of text, and the same as gz")
         for path in (made, *there):
             if os.path.exists(path):
