@@ -140,6 +140,9 @@ struct Held {
     groups: Vec<Vec<Range<u64>>>,
     /// A group by its number, and its parts.
     group: Option<(usize, Vec<Bytes>)>,
+    /// The group before it, and what is still needed of its parts: columns come to the next group one after the other.
+    passed: Option<usize>,
+    before: Vec<Bytes>,
     /// The group that is being fetched, with the room that it takes until it is wanted.
     ahead: Option<(usize, JoinHandle<Fetched>, Reserved)>,
     /// The end of the file and where it begins, until the first group comes.
@@ -163,12 +166,24 @@ impl RemoteColumns {
         let holds = |part: &Range<u64>| part.start <= wanted.start && wanted.end <= part.end;
         let place = held.groups.iter().enumerate().find_map(|(n, group)| Some((n, group.iter().position(holds)?)));
         if let Some((group, part)) = place {
+            let begin = held.groups[group][part].start;
+            let from = (start - begin) as usize;
+            if held.group.as_ref().is_some_and(|(have, _)| *have > group) {
+                // A batch that ends in the next group: its first columns are there already.
+                return match held.before.get(part).filter(|bytes| held.passed == Some(group) && !bytes.is_empty()) {
+                    Some(bytes) => Ok(bytes.slice(from..)),
+                    None => self.some(wanted),
+                };
+            }
             if held.group.as_ref().is_none_or(|(have, _)| *have != group) {
                 self.load(&mut held, group)?;
             }
-            let begin = held.groups[group][part].start;
+            // Who has come here needs the column of the group before no more.
+            if let Some(bytes) = held.before.get_mut(part) {
+                *bytes = Bytes::new();
+            }
             let (_, parts) = held.group.as_ref().expect("loaded above");
-            return Ok(parts[part].slice((start - begin) as usize..));
+            return Ok(parts[part].slice(from..));
         }
         if held.groups.is_empty() && held.tail.is_none() {
             let begin = size.saturating_sub(TAIL_BYTES);
@@ -180,7 +195,12 @@ impl RemoteColumns {
             return Ok(tail.slice((start - begin) as usize..));
         }
         drop(held);
-        self.fetch(start..wanted.end.max(start + HEADER_BYTES as u64).min(size))
+        self.some(wanted)
+    }
+
+    /// Some bytes, and what a header of a page may take if they are fewer.
+    fn some(&self, wanted: Range<u64>) -> Answer<Bytes> {
+        self.fetch(wanted.start..wanted.end.max(wanted.start + HEADER_BYTES as u64).min(self.file.size()))
     }
 
     fn fetch(&self, range: Range<u64>) -> Answer<Bytes> {
@@ -190,7 +210,9 @@ impl RemoteColumns {
 
     /// Puts a group in the place of the one before, and asks for the next.
     fn load(&self, held: &mut Held, group: usize) -> Answer<()> {
-        (held.group, held.tail) = (None, None);
+        held.tail = None;
+        let (passed, before) = held.group.take().unzip();
+        (held.passed, held.before) = (passed, before.unwrap_or_default());
         let fetched = match held.ahead.take() {
             Some((number, thread, _room)) if number == group => match thread.join() {
                 Ok(fetched) => fetched,
