@@ -141,8 +141,7 @@ struct Held {
     /// A group by its number, and its parts.
     group: Option<(usize, Vec<Bytes>)>,
     /// The group before it, and what is still needed of its parts: columns come to the next group one after the other.
-    passed: Option<usize>,
-    before: Vec<Bytes>,
+    before: Option<(usize, Vec<Bytes>)>,
     /// The group that is being fetched, with the room that it takes until it is wanted.
     ahead: Option<(usize, JoinHandle<Fetched>, Reserved)>,
     /// The end of the file and where it begins, until the first group comes.
@@ -170,16 +169,17 @@ impl RemoteColumns {
             let from = (start - begin) as usize;
             if held.group.as_ref().is_some_and(|(have, _)| *have > group) {
                 // A batch that ends in the next group: its first columns are there already.
-                return match held.before.get(part).filter(|bytes| held.passed == Some(group) && !bytes.is_empty()) {
-                    Some(bytes) => Ok(bytes.slice(from..)),
-                    None => self.some(wanted),
+                return match &held.before {
+                    Some((passed, parts)) if *passed == group && !parts[part].is_empty() => Ok(parts[part].slice(from..)),
+                    _ => self.some(wanted),
                 };
             }
             if held.group.as_ref().is_none_or(|(have, _)| *have != group) {
                 self.load(&mut held, group)?;
             }
             // Who has come here needs the column of the group before no more.
-            if let Some(bytes) = held.before.get_mut(part) {
+            // Stripes of ORC have as many parts as their streams lie apart.
+            if let Some(bytes) = held.before.as_mut().and_then(|(_, parts)| parts.get_mut(part)) {
                 *bytes = Bytes::new();
             }
             let (_, parts) = held.group.as_ref().expect("loaded above");
@@ -211,8 +211,7 @@ impl RemoteColumns {
     /// Puts a group in the place of the one before, and asks for the next.
     fn load(&self, held: &mut Held, group: usize) -> Answer<()> {
         held.tail = None;
-        let (passed, before) = held.group.take().unzip();
-        (held.passed, held.before) = (passed, before.unwrap_or_default());
+        held.before = held.group.take();
         let fetched = match held.ahead.take() {
             Some((number, thread, _room)) if number == group => match thread.join() {
                 Ok(fetched) => fetched,
@@ -285,16 +284,51 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn parts_of_an_object_are_asked_for_at_once() {
+    /// The columns of an object with these bytes, and where they come from.
+    fn columns_of(all: &[u8]) -> (RemoteColumns, Emulator) {
         let emulator = Emulator::start("127.0.0.1:0", Behaviour::default()).unwrap();
-        let all: Vec<u8> = (0..4_u32 << 20).map(|n| (n % 251) as u8).collect();
-        emulator.put("b", "k", all.clone());
+        emulator.put("b", "k", all.to_vec());
         let options = [("store.endpoint", emulator.endpoint()), ("store.anonymous", "true".to_string())];
         let options = options.map(|(key, value)| (key.to_string(), value));
         let options = StoreOptions::take(&mut RawOptions::new("t", options)).unwrap();
         let (store, key) = Store::of("gs://b/k", &options).unwrap();
-        let columns = RemoteColumns::new(store.ranges(&store.head(&key).unwrap()));
+        (RemoteColumns::new(store.ranges(&store.head(&key).unwrap())), emulator)
+    }
+
+    /// Columns come to the next row group one after the other: what the others still need of the one before is not fetched again.
+    #[test]
+    fn a_batch_that_crosses_row_groups_fetches_none_twice() {
+        let all: Vec<u8> = (0..6_000u32).map(|n| (n % 251) as u8).collect();
+        let (columns, emulator) = columns_of(&all);
+        let parts = |begin: u64| vec![begin..begin + 1_000, begin + 1_000..begin + 2_000];
+        columns.expect([0, 2_000, 4_000].map(|begin| Expected { parts: parts(begin), in_part: false }).into());
+        // The first column ends its group, and begins the next before the second has ended its own.
+        for (start, length) in [(0, 600), (1_000, 600), (600, 400), (2_000, 600), (1_600, 400), (3_000, 600), (2_600, 400), (4_000, 1_000)]
+        {
+            let (from, to) = (start as usize, start as usize + length);
+            assert!(columns.get_bytes(start, length).unwrap() == all[from..to], "{start}");
+        }
+        assert!(columns.get_bytes(5_000, 1_000).unwrap() == all[5_000..6_000]);
+        let fetches: Vec<String> = emulator.requests().into_iter().filter(|request| request.starts_with("GET")).collect();
+        assert_eq!(fetches.len(), 3, "{fetches:?}");
+    }
+
+    #[test]
+    fn groups_need_not_have_as_many_parts_as_others() {
+        let all: Vec<u8> = (0..4_000u32).map(|n| (n % 251) as u8).collect();
+        let (columns, _emulator) = columns_of(&all);
+        let groups = [vec![0..1_000], vec![1_000..1_800, 2_000..2_800], vec![3_000..4_000]];
+        columns.expect(groups.clone().into_iter().map(|parts| Expected { parts, in_part: false }).collect());
+        for part in groups.into_iter().flatten() {
+            let (from, to) = (part.start as usize, part.end as usize);
+            assert!(columns.get_bytes(part.start, to - from).unwrap() == all[from..to], "{part:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_an_object_are_asked_for_at_once() {
+        let all: Vec<u8> = (0..4_u32 << 20).map(|n| (n % 251) as u8).collect();
+        let (columns, emulator) = columns_of(&all);
         columns.get_bytes(all.len() as u64 - 8, 8).unwrap();
         let before = emulator.requests().len();
         // Those of the end are there already; of the others two lie near enough to each other to be one request. All were one, for which

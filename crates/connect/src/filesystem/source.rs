@@ -494,7 +494,7 @@ impl Source for FileSource {
     }
 
     fn gives_views(&self) -> bool {
-        matches!(self.format, FileFormat::Parquet(_))
+        matches!(self.format, FileFormat::Parquet(_) | FileFormat::Text(TextFormat::Csv(_) | TextFormat::Fixed(_)))
     }
 
     fn selects(&self) -> bool {

@@ -66,7 +66,7 @@ impl CsvDecoder {
             .map(|&field| {
                 let column = physical.field(field);
                 let kind = Kind::of(column.name(), column.data_type())?;
-                let empty_is_null = !matches!(kind, Kind::Text) || options.empty_string_as_null;
+                let empty_is_null = !kind.is_text() || options.empty_string_as_null;
                 Ok(Column { field, name: column.name().clone(), kind, empty_is_null })
             })
             .collect::<Result<Vec<_>, FormatError>>()?;
@@ -438,7 +438,7 @@ impl CsvDecoder {
             };
             let is_null = match null_literal {
                 Some(literal) => text == literal || (text.is_empty() && column.empty_is_null),
-                None => text.is_empty() && (column.empty_is_null && !(quoted && matches!(column.kind, Kind::Text))),
+                None => text.is_empty() && (column.empty_is_null && !(quoted && column.kind.is_text())),
             };
             if is_null { Field::Null } else { Field::Text(text) }
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, StringArray};
+use arrow::array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, StringArray, StringViewArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Float64,
     Decimal(u8, i8),
     Text,
+    /// A text, of which a batch has views.
+    View,
     Binary,
     Date,
     Time,
@@ -42,12 +44,17 @@ impl Kind {
             DataType::Float64 => Kind::Float64,
             DataType::Decimal128(p, s) => Kind::Decimal(*p, *s),
             DataType::Utf8 => Kind::Text,
+            DataType::Utf8View => Kind::View,
             DataType::Binary => Kind::Binary,
             DataType::Date32 => Kind::Date,
             DataType::Time32(TimeUnit::Millisecond) => Kind::Time,
             DataType::Timestamp(unit, zone) => Kind::Timestamp(*unit, zone.clone()),
             other => return Err(FormatError::unsupported(format!("column '{name}': the csv format has no {other}"))),
         })
+    }
+
+    pub fn is_text(&self) -> bool {
+        matches!(self, Kind::Text | Kind::View)
     }
 
     /// What a field of this type should look like, for messages.
@@ -61,7 +68,7 @@ impl Kind {
             Kind::Float32 => "FLOAT",
             Kind::Float64 => "DOUBLE",
             Kind::Decimal(..) => "DECIMAL of the declared precision",
-            Kind::Text => "STRING in UTF-8",
+            Kind::Text | Kind::View => "STRING in UTF-8",
             Kind::Binary => "BYTES in base64",
             Kind::Date => "DATE (yyyy-MM-dd)",
             Kind::Time => "TIME (HH:mm:ss)",
@@ -83,7 +90,7 @@ pub(crate) fn shown(text: &[u8]) -> String {
 #[cold]
 pub(crate) fn unfit(name: &str, kind: &Kind, text: &[u8], option: &str) -> String {
     let hint = match kind {
-        Kind::Text => format!("; if the text is in another encoding, say it by '{option}'"),
+        _ if kind.is_text() => format!("; if the text is in another encoding, say it by '{option}'"),
         _ if text.contains(&0) => format!("; it has zero bytes: if the text is UTF-16, say so by '{option}'"),
         _ => String::new(),
     };
@@ -192,7 +199,8 @@ pub(crate) fn build<'a>(kind: &Kind, rows: usize, ascii: bool, field: impl Fn(us
             let (values, nulls) = values(rows, field, bad, parse_bool);
             Arc::new(BooleanArray::new(values.into(), nulls))
         }
-        Kind::Text => text(rows, ascii, field, &mut bad),
+        Kind::Text => Arc::new(text(rows, ascii, field, &mut bad)),
+        Kind::View => Arc::new(StringViewArray::from(&text(rows, ascii, field, &mut bad))),
         Kind::Binary => {
             let (values, nulls) = values(rows, field, bad, |t| base64(t).map(Some));
             let _ = nulls;
@@ -225,7 +233,7 @@ fn values<'a, T: Clone + Default>(
     (values, valid.map(NullBuffer::from))
 }
 
-fn text<'a>(rows: usize, ascii: bool, field: impl Fn(usize) -> Field<'a>, bad: &mut impl FnMut(usize)) -> ArrayRef {
+fn text<'a>(rows: usize, ascii: bool, field: impl Fn(usize) -> Field<'a>, bad: &mut impl FnMut(usize)) -> StringArray {
     let mut offsets: Vec<i32> = Vec::with_capacity(rows + 1);
     let mut data: Vec<u8> = Vec::with_capacity(rows * 8);
     let mut valid: Option<Vec<bool>> = None;
@@ -241,7 +249,7 @@ fn text<'a>(rows: usize, ascii: bool, field: impl Fn(usize) -> Field<'a>, bad: &
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     // SAFETY: every piece that was appended is valid UTF-8 (ASCII, or checked above), so each value
     // between two offsets is.
-    Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), valid.map(NullBuffer::from)) })
+    unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), valid.map(NullBuffer::from)) }
 }
 
 /// Decodes base64 with or without padding.

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use arrow::array::{ArrayRef, Float64Array, Int64Array, MAX_INLINE_VIEW_LEN, StringArray, StringViewArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use bytes::Bytes;
+use tidemill_block::ascii::Ascii;
 
 use super::field::{Kind, parse_f64, parse_i64};
 
@@ -62,6 +64,7 @@ fn build_by(
             Arc::new(Float64Array::new(values.into(), nulls))
         }
         Kind::Text => text(buffer, rows, spans, empty_is_null)?,
+        Kind::View => views(buffer, rows, spans, empty_is_null)?,
         _ => return None,
     })
 }
@@ -121,6 +124,58 @@ fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> 
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     // SAFETY: all bytes are ASCII, so any piece of them is UTF-8.
     Some(Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), nulls) }))
+}
+
+/// Views of texts: short ones stand in them, the others are copied beside each other. `None` if there is more of these than a view
+/// can point into.
+#[inline(always)]
+fn views(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
+    const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
+    /// So many bytes are read of a short text, whether they are its own or not.
+    const READ: usize = 16;
+    /// The lowest bytes, as many as a short text has.
+    const OWN: [u128; INLINE + 1] = {
+        let mut masks = [0; INLINE + 1];
+        let mut bytes = 1;
+        while bytes <= INLINE {
+            masks[bytes] = masks[bytes - 1] << 8 | 0xff;
+            bytes += 1;
+        }
+        masks
+    };
+    let long = |(from, to): (usize, usize)| if to - from > INLINE { to - from } else { 0 };
+    let mut data: Vec<u8> = Vec::new();
+    let (mut empty, mut too_much) = (false, false);
+    let view = |(from, to): (usize, usize)| {
+        let bytes = to - from;
+        empty |= bytes == 0;
+        if bytes <= INLINE {
+            let text = match buffer.get(from..from + READ) {
+                Some(read) => u128::from_le_bytes(*read.first_chunk().expect("as many")) & OWN[bytes],
+                None => buffer[from..to].iter().rev().fold(0, |text, byte| text << 8 | u128::from(*byte)),
+            };
+            return text << 32 | bytes as u128;
+        }
+        if data.is_empty() {
+            data.reserve_exact(spans.clone().map(long).sum());
+        }
+        let at = data.len();
+        too_much |= i32::try_from(at + bytes).is_err();
+        data.extend_from_slice(&buffer[from..to]);
+        let start = u32::from_le_bytes(*buffer[from..to].first_chunk().expect("it is longer"));
+        // The number of the buffer, 0, stands in between.
+        bytes as u128 | u128::from(start) << 32 | (at as u128) << 96
+    };
+    let views: Vec<u128> = spans.clone().map(view).collect();
+    if too_much {
+        return None;
+    }
+    let nulls = (empty && empty_is_null).then(|| spans.map(|(from, to)| from < to).collect::<NullBuffer>());
+    // Functions that count characters need not look at them again.
+    let data = if data.is_empty() { Vec::new() } else { vec![Buffer::from(Bytes::from_owner(Ascii::new(data)))] };
+    // SAFETY: a view has its text within it or says where in the only buffer that begins; all bytes are ASCII, so any piece of them is
+    // UTF-8, and those behind a short text are zero.
+    Some(Arc::new(unsafe { StringViewArray::new_unchecked(views.into(), data, nulls) }))
 }
 
 /// The digits of a number side by side in a word, a byte (lane) each: `$bytes` of them in `$word`. Most numbers have eight digits
@@ -269,9 +324,12 @@ mod tests {
                 spans.push((from, buffer.len()));
                 buffer.push(b',');
             }
-            let column = build(&Kind::Text, &buffer, spans.len(), spans.iter().copied(), empty_is_null, &mut |_| ()).unwrap();
+            let column = |kind| build(&kind, &buffer, spans.len(), spans.iter().copied(), empty_is_null, &mut |_| ()).unwrap();
             let expect: StringArray = texts.iter().map(|text| (!empty_is_null || !text.is_empty()).then_some(text.as_str())).collect();
-            assert_eq!(column.as_string::<i32>(), &expect);
+            assert_eq!(column(Kind::Text).as_string::<i32>(), &expect);
+            let views = column(Kind::View);
+            views.to_data().validate_full().unwrap();
+            assert_eq!(views.as_string_view(), &StringViewArray::from(&expect));
         }
     }
 

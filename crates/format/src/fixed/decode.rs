@@ -75,7 +75,7 @@ impl FixedDecoder {
         let columns = projection.iter().map(|&at| -> Result<Column, FormatError> {
             let field = physical.field(at);
             let kind = Kind::of(field.name(), field.data_type()).map_err(|_| unsupported(field.name(), &type_name(field.data_type())))?;
-            let trim = if matches!(kind, Kind::Text) { options.trim } else { Trim::Both };
+            let trim = if kind.is_text() { options.trim } else { Trim::Both };
             Ok(Column { name: field.name().clone(), place: layout.places[at], kind, trim, null: trim.told(null).to_vec() })
         });
         Ok(FixedDecoder {
@@ -218,7 +218,7 @@ impl FixedDecoder {
             let Some(text) = text else { return Field::Null };
             // The others have no blanks any more that count.
             let told = if column.trim == Trim::None { trim_end(text) } else { text };
-            let null = told == column.null || (told.is_empty() && !matches!(column.kind, Kind::Text));
+            let null = told == column.null || (told.is_empty() && !column.kind.is_text());
             if null { Field::Null } else { Field::Text(text) }
         };
         build(&column.kind, lines.len(), ascii, field, |row| {

@@ -1,5 +1,6 @@
 //! Texts as views. A source that has its texts in one piece anyway, as pages of Parquet have them, need not copy them into
-//! columns where only a few of them, or nothing but their lengths, are wanted: it gives the place of each.
+//! columns where only a few of them, or nothing but their lengths, are wanted: it gives the place of each. And a text of up to 12 bytes
+//! stands in its view: where rows are grouped by such texts, two of them are compared like numbers.
 //!
 //! Below conditions and aggregates, that is. What is taken whole is copied once in any case, and what sorts, joins or keeps
 //! rows would keep the pages with them, so above that everything gets the texts it was planned for.
@@ -93,7 +94,8 @@ fn viewed(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         }
         // Those of several groupings have columns that appear when they are resolved, and what is gathered keeps the pages.
         LogicalPlan::Aggregate(Aggregate { group_expr, aggr_expr, .. })
-            if group_expr.iter().any(|key| matches!(key, Expr::GroupingSet(_))) || aggr_expr.iter().any(gathers) =>
+            if group_expr.iter().any(|key| matches!(key, Expr::GroupingSet(_)))
+                || aggr_expr.iter().any(|aggregate| gathers(aggregate, !group_expr.is_empty())) =>
         {
             None
         }
@@ -105,8 +107,11 @@ fn viewed(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     })
 }
 
-fn gathers(aggregate: &Expr) -> bool {
-    let found = aggregate.exists(|part| Ok(matches!(part, Expr::AggregateFunction(one) if one.func.name() == "array_agg")));
+/// Whether it keeps many values: those of an array, or those that differ, of which each of the groups has some.
+fn gathers(aggregate: &Expr, grouped: bool) -> bool {
+    let found = aggregate.exists(|part| {
+        Ok(matches!(part, Expr::AggregateFunction(one) if one.func.name() == "array_agg" || (grouped && one.params.distinct)))
+    });
     found.expect("the condition cannot fail")
 }
 

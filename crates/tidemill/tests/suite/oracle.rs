@@ -72,7 +72,7 @@ struct Case {
     /// The script; `{in}` is the input file, `{out}` the directory of the sinks.
     script: String,
     sinks: Vec<Target>,
-    /// In batch mode the input is read from a Parquet file, of which texts come as views.
+    /// In batch mode the input is read from a Parquet file, whose texts come as views of its pages.
     from_parquet: bool,
     variations: Vec<Variation>,
 }
