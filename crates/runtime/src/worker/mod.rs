@@ -178,6 +178,8 @@ pub(crate) struct Worker {
     snapshot: Option<Snapshot>,
     /// Operators that are writing files for it.
     writing: Vec<usize>,
+    /// Before this time none of it is written while there are rows.
+    writes_from_ns: u64,
     /// What the operators begin with, until they have it.
     saved: Option<Arc<Saved>>,
     /// Nodes that are not at the end of their input.
@@ -334,6 +336,7 @@ impl Worker {
             barrier: checkpoint,
             snapshot: None,
             writing: Vec::new(),
+            writes_from_ns: 0,
             saved: Some(start.saved),
             remaining,
             remaining_barriers: 0,
@@ -385,7 +388,7 @@ impl Worker {
                 worked |= self.poll_sources()?;
             }
             worked |= drained;
-            worked |= self.write_state()?;
+            worked |= self.write_state(worked)?;
             let now = clock::now_ns();
             if now - self.last_stats_ns > 50_000_000 {
                 self.last_stats_ns = now;

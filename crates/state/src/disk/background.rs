@@ -38,7 +38,9 @@ const RUNS_PILED: usize = 64;
 /// Size of the runs of the lowest tier; those of each further one are `FAN_IN` times as large.
 const TIER_BYTES: u64 = 64 << 10;
 /// By how much the thread that merges stands back behind those that work on rows.
-const NICE: i32 = 10;
+const NICE_MERGE: i32 = 10;
+/// And the one that writes, for which a checkpoint waits, and the rows only if a further buffer is full before it is done.
+const NICE_WRITE: i32 = 5;
 /// A filter that has no memory to grow is looked at again when this part of the store's rows has come.
 const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
@@ -487,6 +489,7 @@ fn tiered(sizes: &[u64], fan_in: usize) -> Option<Range<usize>> {
 
 /// The thread that writes buffers, and makes the files of a checkpoint safe.
 fn write_buffers(shared: &Shared) {
+    step_back(NICE_WRITE);
     loop {
         let (buffer, sequence, bottom) = {
             let mut state = shared.lock();
@@ -551,15 +554,15 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
-/// Lets other threads go first: what merges and filters are for is that rows need less time.
-fn step_back() {
+/// Lets other threads go first: what this one does is for rows that need less time.
+fn step_back(by: i32) {
     // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, by) };
 }
 
 /// The thread that merges runs and makes filters.
 fn tidy(shared: &Shared) {
-    step_back();
+    step_back(NICE_MERGE);
     loop {
         let task = {
             let mut state = shared.lock();
