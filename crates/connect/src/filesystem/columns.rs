@@ -317,7 +317,7 @@ mod tests {
     fn groups_need_not_have_as_many_parts_as_others() {
         let all: Vec<u8> = (0..4_000u32).map(|n| (n % 251) as u8).collect();
         let (columns, _emulator) = columns_of(&all);
-        let groups = [vec![0..1_000], vec![1_000..1_800, 2_000..2_800], vec![3_000..4_000]];
+        let groups = [vec![0..400, 500..900], vec![1_000..1_400, 1_500..1_900, 2_000..2_400], vec![3_000..3_400, 3_500..4_000]];
         columns.expect(groups.clone().into_iter().map(|parts| Expected { parts, in_part: false }).collect());
         for part in groups.into_iter().flatten() {
             let (from, to) = (part.start as usize, part.end as usize);

@@ -64,7 +64,7 @@ fn build_by(
             Arc::new(Float64Array::new(values.into(), nulls))
         }
         Kind::Text => text(buffer, rows, spans, empty_is_null)?,
-        Kind::View => views(buffer, rows, spans, empty_is_null)?,
+        Kind::View => views(buffer, spans, empty_is_null)?,
         _ => return None,
     })
 }
@@ -129,7 +129,7 @@ fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> 
 /// Views of texts: short ones stand in them, the others are copied beside each other. `None` if there is more of these than a view
 /// can point into.
 #[inline(always)]
-fn views(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
+fn views(buffer: &[u8], spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
     const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
     /// So many bytes are read of a short text, whether they are its own or not.
     const READ: usize = 16;
