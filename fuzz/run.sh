@@ -10,7 +10,7 @@ seconds="${1:-600}"
 shift || true
 targets=("$@")
 [ "${#targets[@]}" -gt 0 ] || targets=(siddhi_frame csv csv_ranges json fixed packed zip sas flight flight_call arrow kafka mqtt_packet
-  redis_resp)
+  parquet_page redis_resp)
 read -r -a fuzz <<< "${CARGO_FUZZ:-cargo +nightly fuzz}"
 # The longest input, bytes: the decoders know no state beyond a few records, and small corpora are kept.
 length_max=4096

@@ -11,9 +11,12 @@ mod pages;
 mod tests;
 mod texts;
 mod thrift;
+mod views;
 
 pub use describe::{ParquetColumn, ParquetGroup, ParquetShape, shape_of};
 pub use extent::{Extent, Extents, Filters};
+#[doc(hidden)]
+pub use views::texts_of_page;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -40,7 +43,8 @@ pub use parquet::file::reader::{ChunkReader, Length};
 
 use self::bloom::Blooms;
 use self::check::Checked;
-use self::memory::{Groups, Memory};
+use self::memory::{Groups, Left, Taken};
+use self::views::Views;
 use crate::options::ByteSize;
 use crate::types::{plain_field, type_name};
 use crate::{FormatError, bytes_of, option_enum, options};
@@ -85,9 +89,9 @@ const FILTER_VALUES_MAX: usize = 1 << 20;
 /// About what a batch holds at most, bytes, where rows are wide: what does not stay in a processor's cache until it is used is written to
 /// memory and read again.
 const BATCH_BYTES: i64 = 4 << 20;
-/// The same where texts are views. Those of a page that ends in a later batch are looked for once more when it has left the cache, one
-/// behind the other, since each begins where the one before ends: with batches of a page or two that is a fifth of the time of a table of
-/// 50 columns of texts. The texts themselves are not looked at for that, and pages stay in memory until a batch is gone.
+/// The same where the library makes views of texts, as of pages with dictionaries. Those of a page that ends in a later batch are looked for
+/// once more when it has left the cache, one behind the other, since each begins where the one before ends. The texts themselves are not
+/// looked at for that, and pages stay in memory until a batch is gone.
 const VIEWED_BYTES: i64 = 24 << 20;
 /// But so many rows it always holds, if that many are asked for: each batch costs a little for each column.
 const BATCH_ROWS_MIN: usize = 256;
@@ -174,20 +178,34 @@ fn leave(groups: &mut Vec<Wanted>, answer: impl FnOnce(&[usize]) -> Option<Vec<b
     }
 }
 
-/// Memory for pages while they are decoded, which readers of several files, or of parts of one, may have in common: then one goes on with
-/// what the other needs no more. Holds up to 64 MB that nobody uses.
+/// Memory for pages while they are decoded: with what one reader leaves another goes on, of the same file or another. Up to 64 MB that
+/// nobody uses are kept for the next ones, and for each that is at work.
 #[derive(Debug, Default)]
-pub struct ParquetMemory(Arc<Memory>);
+pub struct ParquetMemory(Arc<Left>);
+
+/// Where a column comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The library: its number in the batches.
+    Library(usize),
+    /// One of the readers of [`views`].
+    Views(usize),
+}
 
 /// Reads one file, in the order of its rows.
 pub struct ParquetFileReader {
     path: PathBuf,
     schema: SchemaRef,
-    /// For each column of `schema`, where it stands in the batches of `batches`.
-    sources: Vec<usize>,
-    /// Those of the batches' columns whose texts are not known to be UTF-8.
+    /// For each column of `schema`, where it comes from.
+    sources: Vec<Source>,
+    /// Those of the library's columns whose texts are not known to be UTF-8.
     unchecked: Vec<usize>,
+    /// The columns that the library decodes.
     batches: ParquetRecordBatchReader,
+    /// Those that are decoded here.
+    views: Vec<Views>,
+    /// Goes back when the reader is done.
+    _memory: Taken,
     rows: u64,
     rows_read: u64,
 }
@@ -238,7 +256,7 @@ impl ParquetFileReader {
         ParquetFileReader::with_footer(path, (input, footer, &memory), (physical, projection), part, pick, batch_rows)
     }
 
-    /// As [`ParquetFileReader::of_rows`], of a file whose footer was read before; with memory that other readers use, too.
+    /// As [`ParquetFileReader::of_rows`], of a file whose footer was read before; with memory that other readers have left.
     ///
     /// # Errors
     /// As [`ParquetFileReader::open`].
@@ -312,35 +330,56 @@ impl ParquetFileReader {
         for index in projection {
             roots.push(find(path, &held, physical, *index)?);
         }
-        // The reader gives columns in the file's order, each once.
-        let mut read = roots.clone();
-        read.sort_unstable();
-        read.dedup();
-        let place = |root: &usize| read.binary_search(root).expect("a column that is read");
-        let sources = roots.iter().map(place).collect();
         let numbers: Vec<usize> = groups.iter().map(|group| group.number).collect();
         let columns = projection.iter().map(|index| physical.field(*index)).zip(roots.iter().copied());
-        let ReadAs { fields, views, unchecked } = ReadAs::of(&metadata, &numbers, columns);
-        let unchecked = unchecked.iter().map(place).collect();
-        let rows: u64 = metadata.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64).sum();
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
-        let bytes = if views.is_empty() { BATCH_BYTES } else { VIEWED_BYTES };
-        let rows_max = rows_of(metadata.metadata().row_groups(), &mask, bytes);
-        let expected =
-            |group: &Wanted| Expected { parts: wanted(metadata.metadata().row_group(group.number), &mask), in_part: group.in_part() };
+        let ReadAs { fields, views, plain, unchecked } = ReadAs::of(&metadata, &numbers, columns);
+        // The library gives columns in the file's order, each once.
+        let (mut read, mut own) = (roots.clone(), Vec::new());
+        read.sort_unstable();
+        read.dedup();
+        let all_groups = metadata.metadata().row_groups();
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), read.clone());
+        let expected = |group: &Wanted| Expected { parts: wanted(&all_groups[group.number], &mask), in_part: group.in_part() };
         input.expect(groups.iter().map(expected).collect());
+        let all_bytes = bytes_in(all_groups, |leaf| mask.leaf_included(leaf));
+        // The library's views are worth it where they are most of what is decoded.
+        let mut theirs = vec![false; metadata.parquet_schema().num_columns()];
+        views.iter().for_each(|leaf| theirs[*leaf] = true);
+        plain.iter().for_each(|(leaf, _)| theirs[*leaf] = false);
+        let theirs = bytes_in(all_groups, |leaf| theirs[leaf]);
+        let batch_bytes = if theirs > all_bytes / 2 { VIEWED_BYTES } else { BATCH_BYTES };
+        let rows: u64 = all_groups.iter().map(|group| group.num_rows().max(0) as u64).sum();
+        let row_bytes = (all_bytes / i64::try_from(rows).unwrap_or(i64::MAX).max(1)).max(1);
+        let rows_max = usize::try_from(batch_bytes / row_bytes).unwrap_or(1).max(BATCH_ROWS_MIN);
+        read.retain(|root| match plain.iter().find(|(_, of)| of == root) {
+            Some((leaf, root)) => {
+                own.push((*leaf, *root));
+                false
+            }
+            None => true,
+        });
+        let source = |root: &usize| match own.iter().position(|(_, of)| of == root) {
+            Some(views) => Source::Views(views),
+            None => Source::Library(read.binary_search(root).expect("a column that is read")),
+        };
+        let sources = roots.iter().map(source).collect();
+        let unchecked = unchecked.iter().filter_map(|root| read.binary_search(root).ok()).collect();
         let batch_rows = batch_rows.min(rows_max).min(rows as usize).max(1);
-        let selected: Option<RowSelection> =
-            groups.iter().any(Wanted::in_part).then(|| groups.iter().flat_map(Wanted::selectors).collect::<Vec<_>>().into());
-        let batches = with_bytes(metadata.parquet_schema(), &views)
+        let selected: Option<Vec<RowSelector>> =
+            groups.iter().any(Wanted::in_part).then(|| groups.iter().flat_map(Wanted::selectors).collect());
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), read);
+        let memory = Left::take(&memory.0);
+        let begun = with_bytes(metadata.parquet_schema(), &views)
             .and_then(|schema| parquet_to_arrow_field_levels(&schema, mask, Some(&fields.into())))
             .and_then(|levels| {
-                let groups = Groups::new(input, metadata.metadata().clone(), numbers, views.into(), memory.0.clone());
-                ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch_rows, selected)
-            })
-            .map_err(|e| failed(path, "cannot begin to read it", &e))?;
+                let groups = Groups::new(input, metadata.metadata().clone(), numbers, views.into(), memory.memory.clone());
+                let own = own.iter().map(|(leaf, _)| Views::new(&groups, *leaf, selected.as_deref())).collect::<Result<Vec<_>, _>>()?;
+                let selected = selected.map(RowSelection::from);
+                Ok((ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch_rows, selected)?, own))
+            });
+        let (batches, views) = begun.map_err(|e| failed(path, "cannot begin to read it", &e))?;
         let schema = Arc::new(Schema::new(projection.iter().map(|i| physical.fields()[*i].clone()).collect::<Vec<_>>()));
-        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, unchecked, batches, rows, rows_read: 0 })
+        Ok(ParquetFileReader { path: path.to_path_buf(), schema, sources, unchecked, batches, views, _memory: memory, rows, rows_read: 0 })
     }
 
     /// The schema of the batches.
@@ -369,19 +408,23 @@ impl ParquetFileReader {
         let place = || format!("rows from {} on", self.rows_read);
         let batch = batch.map_err(|e| failed(&self.path, &place(), &e))?;
         let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let views = self.views.iter_mut().map(|views| Ok(Arc::new(views.next(batch.num_rows())?) as ArrayRef));
+        let views = views.collect::<Result<Vec<_>, ParquetError>>().map_err(|e| failed(&self.path, &place(), &e))?;
         let mut columns = Vec::with_capacity(self.sources.len());
         for (source, field) in self.sources.iter().zip(self.schema.fields()) {
             let wrong = |e: ArrowError| {
                 let what = format!("{}, column '{}' as {}", place(), field.name(), type_name(field.data_type()));
                 failed(&self.path, &what, &e)
             };
-            let unchecked = self.unchecked.contains(source).then(|| checked(batch.column(*source)));
-            let column = unchecked.transpose().map_err(wrong)?;
-            let column = column.as_ref().unwrap_or(batch.column(*source));
+            let column = match source {
+                Source::Library(number) if self.unchecked.contains(number) => checked(batch.column(*number)).map_err(wrong)?,
+                Source::Library(number) => batch.column(*number).clone(),
+                Source::Views(number) => views[*number].clone(),
+            };
             columns.push(if column.data_type() == field.data_type() {
-                column.clone()
+                column
             } else {
-                cast_with_options(column, field.data_type(), &strict).map_err(wrong)?
+                cast_with_options(&column, field.data_type(), &strict).map_err(wrong)?
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -392,16 +435,10 @@ impl ParquetFileReader {
     }
 }
 
-/// About how many rows make a batch of `batch` bytes: rows may be as wide as a book.
-fn rows_of(groups: &[RowGroupMetaData], mask: &ProjectionMask, batch: i64) -> usize {
-    let rows: i64 = groups.iter().map(|group| group.num_rows().max(0)).sum();
+/// How many bytes the chunks of some leaves take, unpacked.
+fn bytes_in(groups: &[RowGroupMetaData], leaf: impl Fn(usize) -> bool) -> i64 {
     let columns = groups.iter().flat_map(|group| group.columns().iter().enumerate());
-    let bytes: i64 = columns
-        .filter(|(leaf, _)| mask.leaf_included(*leaf))
-        .map(|(_, column)| column.uncompressed_size().max(0))
-        .fold(0, i64::saturating_add);
-    let row = (bytes / rows.max(1)).max(1);
-    usize::try_from(batch / row).unwrap_or(1).max(BATCH_ROWS_MIN)
+    columns.filter(|(number, _)| leaf(*number)).map(|(_, column)| column.uncompressed_size().max(0)).fold(0, i64::saturating_add)
 }
 
 /// Whether bounds were written by an old program, which compared texts by signed bytes. Where all is NULL there are none at all.
@@ -467,6 +504,8 @@ struct ReadAs {
     fields: Vec<FieldRef>,
     /// The numbers of the leaves that become views.
     views: Vec<usize>,
+    /// Those of them that [`views`] decodes, each with the column whose only leaf it is.
+    plain: Vec<(usize, usize)>,
     /// Those of the columns that the library takes for texts without looking at each of them.
     unchecked: Vec<usize>,
 }
@@ -474,7 +513,7 @@ struct ReadAs {
 impl ReadAs {
     /// Of these row groups of a file; each of the columns `wanted` with its place in it.
     fn of<'a>(file: &ArrowReaderMetadata, groups: &[usize], wanted: impl Iterator<Item = (&'a Field, usize)>) -> Self {
-        let mut read = ReadAs { fields: file.schema().fields().to_vec(), views: Vec::new(), unchecked: Vec::new() };
+        let mut read = ReadAs { fields: file.schema().fields().to_vec(), views: Vec::new(), plain: Vec::new(), unchecked: Vec::new() };
         let schema = file.parquet_schema();
         for (column, root) in wanted {
             let field = &mut read.fields[root];
@@ -483,11 +522,14 @@ impl ReadAs {
                 continue;
             };
             let known = schema.column(leaf).converted_type() == ConvertedType::UTF8;
-            let chunks = groups.iter().map(|group| file.metadata().row_group(*group).column(leaf));
-            let cut = chunks.flat_map(ColumnChunkMetaData::encodings).any(cuts_characters);
+            let chunks = || groups.iter().map(|group| file.metadata().row_group(*group).column(leaf));
+            let cut = chunks().flat_map(ColumnChunkMetaData::encodings).any(cuts_characters);
             let view = *column.data_type() == DataType::Utf8View && known && !cut;
             if view {
                 read.views.push(leaf);
+            }
+            if view && chunks().all(views::are_plain) {
+                read.plain.push((leaf, root));
             }
             if !known || cut {
                 read.unchecked.push(root);

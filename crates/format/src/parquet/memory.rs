@@ -39,7 +39,7 @@ pub(super) struct Groups<R> {
 }
 
 impl<R> Groups<R> {
-    /// `memory` may be shared with other readers.
+    /// `memory` may be what other readers have left.
     pub fn new(input: R, metadata: Arc<ParquetMetaData>, numbers: Vec<usize>, views: Arc<[usize]>, memory: Arc<Memory>) -> Self {
         Groups { input: Arc::new(input), metadata, numbers, views, memory }
     }
@@ -205,7 +205,12 @@ impl<R: ChunkReader> PageReader for Pages<R> {
 
 /// A page unpacked; of one whose texts become `views` these are looked at. `unpack` gives bytes unpacked of which so many at the
 /// beginning are not packed.
-fn looked_at(mut page: Page, views: bool, optional: bool, unpack: &mut dyn FnMut(&Bytes, usize) -> Result<Bytes>) -> Result<Page> {
+pub(super) fn looked_at(
+    mut page: Page,
+    views: bool,
+    optional: bool,
+    unpack: &mut dyn FnMut(&Bytes, usize) -> Result<Bytes>,
+) -> Result<Page> {
     // Nobody else looks at texts that become views: those of an encoding that is not looked at here must not get further.
     let known = match &page {
         Page::DictionaryPage { .. } => true,
@@ -215,21 +220,7 @@ fn looked_at(mut page: Page, views: bool, optional: bool, unpack: &mut dyn FnMut
         return Err(ParquetError::General(format!("a page of texts is encoded as the footer says that none is: {}", page.encoding())));
     }
     match &mut page {
-        Page::DataPage { buf, encoding, num_values, def_level_encoding, .. } => {
-            *buf = unpack(buf, 0)?;
-            if views && *encoding == Encoding::PLAIN {
-                let begin = match def_level_encoding {
-                    _ if !optional => 0,
-                    // They have their length in front of them.
-                    Encoding::RLE => texts::value(buf, 0).map_or(usize::MAX, |levels| levels.end),
-                    // A bit each.
-                    #[allow(deprecated)]
-                    Encoding::BIT_PACKED => (*num_values as usize).div_ceil(8),
-                    other => return Err(ParquetError::General(format!("the levels of a page are encoded as {other}"))),
-                };
-                look_at(buf, begin, *num_values)?;
-            }
-        }
+        Page::DataPage { buf, .. } => *buf = unpack(buf, 0)?,
         Page::DictionaryPage { buf, num_values, .. } => {
             *buf = unpack(buf, 0)?;
             // Memory is taken for so many before they are looked for.
@@ -237,11 +228,8 @@ fn looked_at(mut page: Page, views: bool, optional: bool, unpack: &mut dyn FnMut
                 let why = format!("a dictionary of {} bytes says that it has {num_values} values", buf.len());
                 return Err(ParquetError::General(why));
             }
-            if views {
-                look_at(buf, 0, *num_values)?;
-            }
         }
-        Page::DataPageV2 { buf, encoding, num_values, num_nulls, is_compressed, def_levels_byte_len, rep_levels_byte_len, .. } => {
+        Page::DataPageV2 { buf, is_compressed, num_values, num_nulls, def_levels_byte_len, rep_levels_byte_len, .. } => {
             let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
             // Compressed or not, they are not.
             if levels > buf.len() {
@@ -250,16 +238,44 @@ fn looked_at(mut page: Page, views: bool, optional: bool, unpack: &mut dyn FnMut
             if *is_compressed {
                 *buf = unpack(buf, levels)?;
             }
-            let Some(count) = num_values.checked_sub(*num_nulls) else {
+            if num_nulls > num_values {
                 let why = format!("a page of {num_values} values says that {num_nulls} of them are NULL");
                 return Err(ParquetError::General(why));
-            };
-            if views && *encoding == Encoding::PLAIN {
-                look_at(buf, levels, count)?;
             }
         }
     }
+    if views && let Some((begin, count)) = plain_texts(&page, optional)? {
+        let (Page::DataPage { buf, .. } | Page::DictionaryPage { buf, .. } | Page::DataPageV2 { buf, .. }) = &mut page;
+        look_at(buf, begin, count)?;
+    }
     Ok(page)
+}
+
+/// Where the texts of a page begin, unpacked, and how many there are at most, if they lie there as they are.
+///
+/// # Errors
+/// The levels before them are encoded in a way that nobody knows.
+pub(super) fn plain_texts(page: &Page, optional: bool) -> Result<Option<(usize, u32)>> {
+    Ok(match page {
+        Page::DataPage { buf, encoding: Encoding::PLAIN, num_values, def_level_encoding, .. } => {
+            let begin = match def_level_encoding {
+                _ if !optional => 0,
+                // They have their length in front of them.
+                Encoding::RLE => texts::value(buf, 0).map_or(usize::MAX, |levels| levels.end),
+                // A bit each.
+                #[allow(deprecated)]
+                Encoding::BIT_PACKED => (*num_values as usize).div_ceil(8),
+                other => return Err(ParquetError::General(format!("the levels of a page are encoded as {other}"))),
+            };
+            Some((begin, *num_values))
+        }
+        Page::DictionaryPage { num_values, .. } => Some((0, *num_values)),
+        Page::DataPageV2 { encoding: Encoding::PLAIN, num_values, num_nulls, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
+            Some((levels, num_values.saturating_sub(*num_nulls)))
+        }
+        Page::DataPage { .. } | Page::DataPageV2 { .. } => None,
+    })
 }
 
 /// Memory that pages were in: of each power of two of bytes the pieces that nobody uses, the one used last on top.
@@ -294,12 +310,46 @@ impl Default for Memory {
 }
 
 impl Memory {
+    /// How many bytes nobody uses.
+    fn free(&self) -> usize {
+        self.0.lock().map_or(0, |free| free.bytes)
+    }
+
     /// A piece of at least so many bytes, whatever is in them.
     fn lend(this: &Arc<Memory>, bytes: usize) -> Lent {
         let class = bytes.next_power_of_two();
         let kept = KEPT.contains(&class);
         let free = kept.then(|| this.0.lock().expect("no panic while held").take(class)).flatten();
         Lent { bytes: free.unwrap_or_else(|| vec![0; if kept { class } else { bytes }]), length: bytes, home: Arc::downgrade(this) }
+    }
+}
+
+/// What is left of the memory of readers that are done, [`FREE_MAX`] in all: as much as the next ones can use. Readers that are at work at
+/// the same time share none, since one processor would wait for what lies in another's cache.
+#[derive(Debug, Default)]
+pub(super) struct Left(Mutex<Vec<Arc<Memory>>>);
+
+impl Left {
+    /// Memory for one reader.
+    pub fn take(this: &Arc<Self>) -> Taken {
+        let left = this.0.lock().expect("no panic while held").pop();
+        Taken { memory: left.unwrap_or_default(), home: this.clone() }
+    }
+}
+
+/// The memory of one reader. Goes back when the reader is done.
+pub(super) struct Taken {
+    pub memory: Arc<Memory>,
+    home: Arc<Left>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Ok(mut left) = self.home.0.lock()
+            && left.iter().chain([&self.memory]).map(|memory| memory.free()).sum::<usize>() <= FREE_MAX
+        {
+            left.push(self.memory.clone());
+        }
     }
 }
 
@@ -553,6 +603,24 @@ mod tests {
         assert!(said.contains("cannot hold 4294967295"), "{said}");
         let said = unpack(&packed[..packed.len() - 1]).unwrap_err();
         assert!(said.contains("cannot be unpacked"), "{said}");
+    }
+
+    #[test]
+    fn readers_go_on_with_what_others_have_left() {
+        let left = Arc::new(Left::default());
+        let place = |taken: &Taken, bytes| Memory::lend(&taken.memory, bytes).bytes.as_ptr();
+        let (one, other) = (Left::take(&left), Left::take(&left));
+        let first = place(&one, 5_000);
+        assert!(!Arc::ptr_eq(&one.memory, &other.memory));
+        drop(one);
+        let next = Left::take(&left);
+        assert_eq!(place(&next, 5_000), first);
+        // Of both together that would be too much.
+        for taken in [&next, &other] {
+            drop((0..10).map(|_| Memory::lend(&taken.memory, 4 << 20)).collect::<Vec<_>>());
+        }
+        drop((next, other));
+        assert_eq!(left.0.lock().unwrap().len(), 1);
     }
 
     #[test]
