@@ -224,6 +224,8 @@ impl Job {
         for (index, node) in graph.nodes.iter().enumerate() {
             let NodeKind::Source(spec) = &node.kind else { continue };
             let restored = manifest.as_ref().and_then(|m| m.sources.get(&node.id));
+            // They are dealt out at once, of unordered ones those first that are larger: every second round backwards.
+            let backwards = restored.is_none() && spec.unordered && spec.source.bounded();
             let splits: Vec<SplitState> = match restored {
                 Some(values) => values
                     .iter()
@@ -246,8 +248,10 @@ impl Job {
             let ids = known.entry(index).or_default();
             for (i, split) in splits.into_iter().enumerate() {
                 ids.insert(split.split.id.clone());
-                saved.places.insert(split_hash(split.partition()), i % width(index));
-                assigned[i % width(index)].entry(index).or_default().push(split);
+                let (round, place) = (i / width(index), i % width(index));
+                let place = if backwards && round % 2 == 1 { width(index) - 1 - place } else { place };
+                saved.places.insert(split_hash(split.partition()), place);
+                assigned[place].entry(index).or_default().push(split);
                 next_worker = i + 1;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Mutex;
 
-use super::cache::{AHEAD_BYTES, Care, Prior, Residency};
+use super::cache::{self, AHEAD_BYTES, Care, Prior, Residency};
 use super::page;
 
 /// Residency is told apart in so many steps: a file cached a little more is not read before one that is larger.
@@ -75,7 +75,7 @@ impl Queue {
             // A file that cannot be opened will say so when it is its turn.
             let Ok(file) = File::open(&path) else { continue };
             let end = size.min(AHEAD_BYTES);
-            if let Ok(cached) = page::cached(&file, 0, end) {
+            if let Ok(cached) = cache::cached(&file, 0, end) {
                 if cached < end {
                     page::fetch(&file, 0, end);
                 }

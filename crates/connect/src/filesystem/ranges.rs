@@ -16,10 +16,13 @@ use tidemill_format::text::TextFormat;
 
 /// A file below this size (bytes) is not cut: one reader takes it in a few milliseconds.
 pub(super) const CUT_BYTES_MIN: u64 = 4 << 20;
-/// The largest range, bytes: small enough that the last one does not keep a reader busy alone.
+/// The largest range before some are joined, bytes: small enough that the last one does not keep a reader busy alone.
 const RANGE_BYTES_MAX: u64 = 32 << 20;
-/// Ranges a reader gets, so that fast and slow ones even out.
+/// Ranges that there are for each reader before some are joined, so that fast and slow ones even out.
 pub(super) const RANGES_PER_READER: u64 = 16;
+/// What is joined to one piece at most, bytes, see [`join`], and for how many rounds of all readers as much must be left.
+const JOINED_BYTES_MAX: u64 = 256 << 20;
+const ROUNDS_LEFT: u64 = 3;
 /// Bytes read at once while counting: they stay in a processor's own cache.
 const CHUNK: usize = 256 << 10;
 /// Of a file up to this size all quotes are counted, bytes.
@@ -83,6 +86,29 @@ pub(super) enum Look {
 /// How large the ranges of a file of `size` bytes are for so many readers.
 pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
     (size / (readers.max(1) as u64 * RANGES_PER_READER)).clamp(CUT_BYTES_MIN, RANGE_BYTES_MAX)
+}
+
+/// Joins neighbouring pieces of files, of which lengths are given, where so much is left that `readers` come to an even end anyhow: to open a
+/// piece takes up to a ms where there are a hundred columns. What is joined becomes smaller towards the end (guided self-scheduling).
+pub(super) fn join<'a>(files: impl Iterator<Item = (u64, &'a mut Vec<Piece>)>, readers: usize) {
+    let files: Vec<_> = files.collect();
+    let mut left: u64 = files.iter().map(|(bytes, _)| bytes).sum();
+    for (bytes, pieces) in files {
+        let each = (bytes / pieces.len().max(1) as u64).max(1);
+        let (mut joined, mut rest) = (Vec::new(), pieces.as_slice());
+        while !rest.is_empty() {
+            let most = (left / (readers.max(1) as u64 * ROUNDS_LEFT)).min(JOINED_BYTES_MAX);
+            let count = usize::try_from(most / each).unwrap_or(usize::MAX).clamp(1, rest.len());
+            joined.push(match (&rest[0], &rest[count - 1]) {
+                (Piece::Bytes(from, _), Piece::Bytes(_, to)) => Piece::Bytes(*from, *to),
+                (Piece::Rows(from, _), Piece::Rows(_, to)) => Piece::Rows(*from, *to),
+                (whole, _) => whole.clone(),
+            });
+            rest = &rest[count..];
+            left = left.saturating_sub(count as u64 * each);
+        }
+        *pieces = joined;
+    }
 }
 
 /// Cuts the first `size` bytes into ranges of about `range` bytes, each a whole number of records.
@@ -549,6 +575,34 @@ mod tests {
             }
         }
         assert!(told > 100, "{told} of 200 texts were cut by what is near");
+    }
+
+    #[test]
+    fn pieces_are_joined_but_for_the_last() {
+        const MB: u64 = 1 << 20;
+        let pieces = |count: u64| (0..count).map(|at| Piece::Bytes(10 * at, 10 * at + 10)).collect::<Vec<_>>();
+        let sizes = |pieces: &[Piece]| {
+            let mut end = 0;
+            let size = |piece: &Piece| match piece {
+                Piece::Bytes(from, to) => {
+                    assert_eq!(*from, std::mem::replace(&mut end, *to), "nothing lies between them");
+                    (to - from) / 10
+                }
+                _ => panic!("{piece:?}"),
+            };
+            pieces.iter().map(size).collect::<Vec<_>>()
+        };
+        let mut files = [(90 * 32 * MB, pieces(90)), (32 * MB, vec![Piece::Whole]), (9 * 32 * MB, pieces(9))];
+        join(files.iter_mut().map(|(bytes, pieces)| (*bytes, pieces)), 2);
+        assert_eq!(sizes(&files[0].1), [8, 8, 8, 8, 8, 8, 8, 7, 6, 5, 4, 3, 3, 2, 2, 2]);
+        assert_eq!((&files[1].1[..], sizes(&files[2].1)), (&[Piece::Whole][..], vec![1; 9]));
+        // Many small files behind a large one are not much to do.
+        let mut mixed = vec![(300 * MB, pieces(75))];
+        mixed.extend((0..500).map(|_| (MB / 50, vec![Piece::Whole])));
+        join(mixed.iter_mut().map(|(bytes, pieces)| (*bytes, pieces)), 8);
+        assert_eq!(sizes(&mixed[0].1)[0], 3);
+        // Nothing, and of no length.
+        join([(0, &mut Vec::new()), (0, &mut vec![Piece::Whole])].into_iter(), 2);
     }
 
     #[test]

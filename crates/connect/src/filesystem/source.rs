@@ -17,7 +17,7 @@ use tidemill_store::{ObjectFile, StoreOptions};
 
 use super::FileFormat;
 use super::avro;
-use super::cache::{PageCache, Residency, Tracked, residency};
+use super::cache::{self, PageCache, Residency, Tracked};
 use super::directory::Place;
 use super::feed::{self, Feed, Opening, Plan, Tail, Work};
 use super::ipc::{self, Manner};
@@ -161,7 +161,7 @@ impl FileSource {
                 Some((path, cached)) if *path == item.path => *cached,
                 // A pipe, which has no length, is opened by nobody but its reader: that waits for its writer.
                 _ if item.local() && (item.size > 0 || item.kind == Kind::Member) => {
-                    File::open(&item.path).and_then(|file| residency(&file)).unwrap_or_default()
+                    File::open(&item.path).and_then(|file| cache::about(&file)).unwrap_or_default()
                 }
                 _ => Residency::default(),
             };
@@ -177,6 +177,11 @@ impl FileSource {
         if matches!(self.format, FileFormat::Parquet(_)) && !self.location.remote() {
             let mut files: Vec<_> = found.iter().zip(&mut pieces).map(|((item, _), pieces)| (&*item.path, item.size, pieces)).collect();
             parquet::even_out(&mut files, parallelism, &self.footers);
+        }
+        // Row groups are evened out already, and what lies far away is fetched by as many at once as pays.
+        if !matches!(self.format, FileFormat::Parquet(_)) {
+            let local = found.iter().zip(&mut pieces).filter(|((item, _), _)| item.local());
+            ranges::join(local.map(|((item, _), pieces)| (item.size, pieces)), parallelism);
         }
         let mut splits = Vec::new();
         for ((item, cached), pieces) in found.iter().zip(&pieces) {
