@@ -10,12 +10,15 @@ state at --rate messages a second, which come back to keys on disk in an order t
   delay          how much later than due a row came out, over the least such delay; rows come as on a time-table, so a stop
                  of the flow anywhere delays those that were due meanwhile, and the largest delay is the longest stop
   checkpoints    how many were finished in that time
+  cached pages   how much longer than usual it took meanwhile, in the longest stop, to copy pages of 8 KB from a file of our own in
+                 the page cache: where that is many times as long, the machine's memory stopped, not the job
 
 Delays of the first --settle seconds do not count. With --state the directory is kept, and used again by the next run with the same
 --gb if it holds a state. --cold drops the system's page cache before each start (as root).
 """
 
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -32,6 +35,42 @@ ROW_BYTES = 135
 SHOWN = 500
 FIRST_S_WANTED = 10
 PAUSE_MS_WANTED = 100
+
+
+# The file whose pages are copied beside a round, and how many at once, every so many seconds: less than a hundredth of a processor.
+PROBE_BYTES, PAGE, PAGES, PROBE_EVERY = 256 << 20, 8 << 10, 8, 0.005
+
+
+class Probe(threading.Thread):
+    """Copies pages out of the page cache now and then until `end`: (when, seconds a page)."""
+
+    def __init__(self, directory):
+        super().__init__(daemon=True)
+        self.over, self.took = threading.Event(), []
+        self.file = tempfile.TemporaryFile(dir=directory)
+        for _ in range(PROBE_BYTES >> 20):
+            self.file.write(os.urandom(1 << 20))
+        self.file.flush()
+        self.start()
+
+    def run(self):
+        pages = PROBE_BYTES // PAGE
+        while not self.over.wait(PROBE_EVERY):
+            # Time of a processor: what this thread waits for one is no fault of the memory.
+            now, begun = time.monotonic(), time.thread_time()
+            for _ in range(PAGES):
+                os.pread(self.file.fileno(), PAGE, random.randrange(pages) * PAGE)
+            self.took.append((now, (time.thread_time() - begun) / PAGES))
+
+    def end(self):
+        self.over.set()
+        self.join()
+        self.file.close()
+
+    def slower(self, begun, ended):
+        """How many times as long as usual a page took between two times, on average."""
+        usual = statistics.median(took for _, took in self.took)
+        return statistics.fmean([took for at, took in self.took if begun <= at <= ended] or [usual]) / usual
 
 
 def options(p):
@@ -97,6 +136,7 @@ def round_of(a, state, keys):
         with open("/proc/sys/vm/drop_caches", "w") as file:
             file.write("3")
     before = max(checkpoints(state))
+    probe = Probe(os.path.dirname(os.path.abspath(state)))
     running = job(a, state, keys, a.rate, subprocess.PIPE)
     seen, ends = [], threading.Event()
 
@@ -118,14 +158,15 @@ def round_of(a, state, keys):
         taken = max(checkpoints(state)) - before
     finally:
         running.kill()
+        probe.end()
     reader.join(timeout=10)
     if not seen or seen[-1][0] - seen[0][0] < a.seconds / 2:
         raise RuntimeError("\n".join(running.told)[-800:] or "the job ended too early")
-    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, a)}
+    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, probe, a)}
 
 
-def delays(seen, a):
-    """Milliseconds that rows came later than due."""
+def delays(seen, probe, a):
+    """Milliseconds that rows came later than due, and how slow the machine's memory was in the longest stop."""
     late = [(at - row / a.rate, at) for at, row in seen if at >= seen[0][0] + a.settle]
     least = min(late)[0] if late else 0.0
     ms = sorted((delay - least) * 1e3 for delay, _ in late)
@@ -133,7 +174,9 @@ def delays(seen, a):
         raise RuntimeError(f"only {len(ms)} rows came out in time")
     quantile = lambda q: ms[min(len(ms) - 1, int(len(ms) * q))]
     behind = statistics.median(delay for delay, at in late if at > seen[-1][0] - 1)
-    return {"p50": quantile(0.5), "p99": quantile(0.99), "p999": quantile(0.999), "worst": ms[-1], "behind": (behind - least) * 1e3}
+    longest, ended = max(late)
+    slower = probe.slower(ended - (longest - least), ended)
+    return {"p50": quantile(0.5), "p99": quantile(0.99), "p999": quantile(0.999), "worst": ms[-1], "slower": slower, "behind": (behind - least) * 1e3}
 
 
 def main(a):
@@ -169,6 +212,7 @@ def main(a):
     if cells:
         heads = {
             "first": "first row, s", "checkpoints": "checkpoints", "p50": "delay p50, ms", "p99": "p99", "p999": "p99.9", "worst": "longest stop, ms",
+            "slower": "cached pages in it, times as long as usual",
             "behind": "in the last second, ms",
         }
         column = lambda key: [cell[key] for cell in cells]

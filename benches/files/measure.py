@@ -22,10 +22,10 @@ RUN_MAX = 1_800
 # Seconds that a server may take to start.
 START_MAX = 60
 BLOCK = 1 << 20
-# Seconds between two looks at the memory of a command, 0.03 ms a process: what it grows by in its last 20 ms is missed.
-LOOK_EVERY = 0.02
+# Seconds between two looks at the memory of a command, 0.03 ms a process: what it grows by in its last 50 ms is missed.
+LOOK_EVERY = 0.05
 # Seconds between two looks for the processes of a command, 2 ms where there are a hundred: one that lives shorter may be missed.
-ASK_EVERY = 0.2
+ASK_EVERY = 1.0
 
 
 @dataclass
@@ -55,7 +55,7 @@ def end(process):
 
 
 class Peak(threading.Thread):
-    """Watches how much memory a process of `start` and those that it started hold, until `end`, which must come before the
+    """Watches how much memory a process of `start` and those that it started hold, from `start` until `end`, which must come before the
     process is waited for.
 
     Not by `ru_maxrss`, what the system says when a process has ended: that begins with the peak of whoever started it, here
@@ -64,7 +64,6 @@ class Peak(threading.Thread):
     def __init__(self, pid):
         super().__init__(daemon=True)
         self.pid, self.mb, self.over = pid, 0.0, threading.Event()
-        self.start()
 
     def run(self):
         known, asked = [self.pid], time.monotonic()
@@ -75,9 +74,10 @@ class Peak(threading.Thread):
                 known, asked = in_session(self.pid), time.monotonic()
 
     def end(self):
-        """The most that one of them held, MB."""
+        """The most that one of them held, MB; 0 if it was not watched."""
         self.over.set()
-        self.join()
+        if self.is_alive():
+            self.join()
         return self.mb
 
 
@@ -92,13 +92,16 @@ def in_session(leader):
     return found
 
 
-def measured(command, env=None, limit=RUN_MAX):
-    """Runs a command to its end, with nothing on its standard input; one that fails or takes longer than `limit` seconds is an error."""
+def measured(command, env=None, limit=RUN_MAX, watched=True):
+    """Runs a command to its end, with nothing on its standard input; one that fails or takes longer than `limit` seconds is an error.
+    One that says itself how much memory it held need not be watched, which takes some thousandths of a processor."""
     name = os.path.basename(command[0])
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
         process = start(command, stdout=out, stderr=errors, env={**os.environ, **(env or {})})
         peak = Peak(process.pid)
+        if watched:
+            peak.start()
         try:
             waiting = os.pidfd_open(process.pid)
             try:
@@ -144,7 +147,7 @@ def job(path, values, parallelism, wrap=lambda command: command, **options):
         command += ["--parallelism", str(parallelism)] if parallelism else []
         for key, value in values.items():
             command += ["-D", f"{key}={value}"]
-        done = measured(wrap(command), **options)
+        done = measured(wrap(command), watched=False, **options)
         with open(summary) as file:
             done.summary = json.load(file)
         done.peak_mb = done.summary["peak_memory_bytes"] / 2**20

@@ -16,12 +16,12 @@ use tidemill_format::text::TextFormat;
 
 /// A file below this size (bytes) is not cut: one reader takes it in a few milliseconds.
 pub(super) const CUT_BYTES_MIN: u64 = 4 << 20;
-/// The largest range before some are joined, bytes: small enough that the last one does not keep a reader busy alone.
+/// The largest of even ranges, bytes: small enough that the last one does not keep a reader busy alone.
 const RANGE_BYTES_MAX: u64 = 32 << 20;
-/// Ranges that there are for each reader before some are joined, so that fast and slow ones even out.
+/// Even ranges that there are for each reader, so that fast and slow ones even out.
 pub(super) const RANGES_PER_READER: u64 = 16;
-/// What is joined to one piece at most, bytes, see [`join`], and for how many rounds of all readers as much must be left.
-const JOINED_BYTES_MAX: u64 = 256 << 20;
+/// What one reader takes at once at most, bytes, see [`share`], and for how many rounds of all readers as much must be left.
+const SHARE_BYTES_MAX: u64 = 256 << 20;
 const ROUNDS_LEFT: u64 = 3;
 /// Bytes read at once while counting: they stay in a processor's own cache.
 const CHUNK: usize = 256 << 10;
@@ -83,13 +83,41 @@ pub(super) enum Look {
     Nowhere,
 }
 
-/// How large the ranges of a file of `size` bytes are for so many readers.
+/// How large even ranges of `size` bytes are for so many readers.
 pub(super) fn range_bytes(size: u64, readers: usize) -> u64 {
     (size / (readers.max(1) as u64 * RANGES_PER_READER)).clamp(CUT_BYTES_MIN, RANGE_BYTES_MAX)
 }
 
-/// Joins neighbouring pieces of files, of which lengths are given, where so much is left that `readers` come to an even end anyhow: to open a
-/// piece takes up to a ms where there are a hundred columns. What is joined becomes smaller towards the end (guided self-scheduling).
+/// How many bytes one reader of several takes at once where so many are left for all of them: to open a piece takes up to a ms where
+/// there are a hundred columns, so pieces are large, and become smaller towards the end, which all reach together (guided
+/// self-scheduling, Polychronopoulos and Kuck 1987).
+fn share(left: u64, readers: usize) -> u64 {
+    (left / (readers.max(1) as u64 * ROUNDS_LEFT)).min(SHARE_BYTES_MAX)
+}
+
+/// Where the ranges of a file of `size` bytes would begin if records did not matter, each of `range` bytes.
+pub(super) fn even(size: u64, range: u64) -> Vec<u64> {
+    (0..size.div_ceil(range)).map(|i| i * range).collect()
+}
+
+/// As [`even`], with ranges that are each a [`share`] of what is left to read from there, `left` bytes from where the file begins. They
+/// are not below half of `range`, nor below [`CUT_BYTES_MIN`] or all of it, but for the last one.
+pub(super) fn guided(size: u64, mut left: u64, range: u64, readers: usize) -> Vec<u64> {
+    let least = (range / 2).max(range.clamp(1, CUT_BYTES_MIN));
+    let (mut cuts, mut at) = (Vec::new(), 0);
+    while at < size {
+        cuts.push(at);
+        let mut range = share(left, readers).max(least);
+        // What is hardly worth an opening goes along.
+        if size - at < range + least / 2 {
+            range = size - at;
+        }
+        (at, left) = (at + range, left.saturating_sub(range));
+    }
+    cuts
+}
+
+/// Joins neighbouring pieces of files, of which lengths are given, to a [`share`] each of what is left.
 pub(super) fn join<'a>(files: impl Iterator<Item = (u64, &'a mut Vec<Piece>)>, readers: usize) {
     let files: Vec<_> = files.collect();
     let mut left: u64 = files.iter().map(|(bytes, _)| bytes).sum();
@@ -97,10 +125,8 @@ pub(super) fn join<'a>(files: impl Iterator<Item = (u64, &'a mut Vec<Piece>)>, r
         let each = (bytes / pieces.len().max(1) as u64).max(1);
         let (mut joined, mut rest) = (Vec::new(), pieces.as_slice());
         while !rest.is_empty() {
-            let most = (left / (readers.max(1) as u64 * ROUNDS_LEFT)).min(JOINED_BYTES_MAX);
-            let count = usize::try_from(most / each).unwrap_or(usize::MAX).clamp(1, rest.len());
+            let count = usize::try_from(share(left, readers) / each).unwrap_or(usize::MAX).clamp(1, rest.len());
             joined.push(match (&rest[0], &rest[count - 1]) {
-                (Piece::Bytes(from, _), Piece::Bytes(_, to)) => Piece::Bytes(*from, *to),
                 (Piece::Rows(from, _), Piece::Rows(_, to)) => Piece::Rows(*from, *to),
                 (whole, _) => whole.clone(),
             });
@@ -111,36 +137,36 @@ pub(super) fn join<'a>(files: impl Iterator<Item = (u64, &'a mut Vec<Piece>)>, r
     }
 }
 
-/// Cuts the first `size` bytes into ranges of about `range` bytes, each a whole number of records.
+/// Cuts the first `size` bytes into ranges that begin about where `cuts` are, of which the first is 0, each a whole number of records.
 /// One range means that the file cannot or need not be cut.
 ///
 /// # Errors
 /// Reading the file failed.
-pub(super) fn cut(file: &dyn ReadAt, size: u64, range: u64, how: Cut, threads: usize, look: Look) -> io::Result<Vec<(u64, u64)>> {
-    assert!(range > 0, "a range holds at least a byte");
+pub(super) fn cut(file: &dyn ReadAt, size: u64, cuts: &[u64], how: Cut, threads: usize, look: Look) -> io::Result<Vec<(u64, u64)>> {
     let whole = vec![(0, size)];
-    let tentative = tentative(size, range);
-    if tentative.len() < 2 || how == Cut::Never {
+    if cuts.len() < 2 || how == Cut::Never {
         return Ok(whole);
     }
     let looks = if look == Look::Distant { DISTANT_LOOKS } else { threads };
     let starts = match how {
         Cut::Quoted(quote, delimiter) => {
             let near = match look {
-                Look::Distant => near_quotes(file, size, &tentative, (quote, delimiter), LOOK_BYTES, looks)?,
-                Look::Near if size > COUNTED_BYTES_MAX => near_quotes(file, size, &tentative, (quote, delimiter), LOOK_BYTES, looks)?,
+                Look::Distant => near_quotes(file, size, cuts, (quote, delimiter), LOOK_BYTES, looks)?,
+                Look::Near if size > COUNTED_BYTES_MAX => near_quotes(file, size, cuts, (quote, delimiter), LOOK_BYTES, looks)?,
                 _ => None,
             };
             match (near, look) {
                 (Some(starts), _) => starts,
                 (None, Look::Distant | Look::Nowhere) => return Ok(whole),
-                (None, _) => match parities(file, size, &tentative, quote, delimiter, threads)? {
-                    Some(inside) => starts_of(file, size, &tentative, &inside, Some(quote))?,
-                    None => return Ok(whole),
-                },
+                (None, _) => {
+                    let parts = parts(cuts, size, CUT_BYTES_MIN);
+                    let Some(inside) = parities(file, size, &parts, quote, delimiter, threads)? else { return Ok(whole) };
+                    let at_cut = |cut| inside[parts.binary_search(cut).expect("each cut begins a part")];
+                    starts_of(file, size, cuts, &cuts.iter().map(at_cut).collect::<Vec<_>>(), Some(quote))?
+                }
             }
         }
-        _ => spread(tentative.len(), looks, |index| match tentative[index] {
+        _ => spread(cuts.len(), looks, |index| match cuts[index] {
             0 => Ok(0),
             at => record_start(file, size, at, false, None),
         })?,
@@ -158,16 +184,17 @@ pub fn ranges_of(text: &dyn ReadAt, range: u64, format: &TextFormat, look: Optio
     let (size, how) = (text.size(), Cut::of(format));
     match (how, look) {
         (Cut::Quoted(quote, delimiter), Some(look)) => {
-            let starts = near_quotes(text, size, &tentative(size, range), (quote, delimiter), look, 1)?;
+            let starts = near_quotes(text, size, &even(size, range), (quote, delimiter), look, 1)?;
             Ok(starts.map_or_else(|| vec![(0, size)], |starts| between(&starts, size)))
         }
-        _ => cut(text, size, range, how, 1, Look::Everywhere),
+        _ => cut(text, size, &even(size, range), how, 1, Look::Everywhere),
     }
 }
 
-/// Where ranges would begin if records did not matter.
-fn tentative(size: u64, range: u64) -> Vec<u64> {
-    (0..size.div_ceil(range)).map(|i| i * range).collect()
+/// Where parts of ranges begin that are no larger than `most` bytes: so many are counted at once, however large ranges are.
+fn parts(cuts: &[u64], size: u64, most: u64) -> Vec<u64> {
+    let ends = cuts[1..].iter().chain([&size]);
+    cuts.iter().zip(ends).flat_map(|(from, to)| even(to - from, most).into_iter().map(move |at| from + at)).collect()
 }
 
 /// The ranges between record starts, those left out that come again: a record longer than a range swallows cuts.
@@ -475,7 +502,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         let file = LocalFile::new(file).unwrap();
         for threads in [1, 3] {
-            let ranges = cut(&file, text.len() as u64, range, how, threads, Look::Near).unwrap();
+            let ranges = cut(&file, text.len() as u64, &even(text.len() as u64, range), how, threads, Look::Near).unwrap();
             let pieces: Vec<_> = ranges.iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect();
             assert_eq!(pieces, expect, "{threads} threads");
         }
@@ -515,8 +542,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let (file, size) = (LocalFile::new(file).unwrap(), text.len() as u64);
-        let cuts: Vec<u64> = (0..size.div_ceil(range)).map(|i| i * range).collect();
-        let [one, many] = [1, 3].map(|threads| near_quotes(&file, size, &cuts, (b'"', b','), look, threads).unwrap());
+        let [one, many] = [1, 3].map(|threads| near_quotes(&file, size, &even(size, range), (b'"', b','), look, threads).unwrap());
         assert_eq!(one, many);
         Some(between(&one?, size).iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect())
     }
@@ -567,8 +593,11 @@ mod tests {
             file.write_all(text.as_bytes()).unwrap();
             let (file, size) = (LocalFile::new(file).unwrap(), text.len() as u64);
             let range = 60 + next(100);
-            let all: Vec<_> =
-                cut(&file, size, range, CSV, 1, Look::Everywhere).unwrap().iter().map(|(a, b)| &text[*a as usize..*b as usize]).collect();
+            let all: Vec<_> = cut(&file, size, &even(size, range), CSV, 1, Look::Everywhere)
+                .unwrap()
+                .iter()
+                .map(|(a, b)| &text[*a as usize..*b as usize])
+                .collect();
             if let Some(ranges) = near(&text, range, 300) {
                 assert_eq!(ranges, all, "{text}");
                 told += 1;
@@ -578,13 +607,43 @@ mod tests {
     }
 
     #[test]
+    fn ranges_become_smaller_towards_the_end() {
+        const MB: u64 = 1 << 20;
+        let sizes = |cuts: &[u64], size: u64| {
+            let ends = cuts[1..].iter().copied().chain([size]);
+            cuts.iter().zip(ends).map(|(from, to)| (to - from) / MB).collect::<Vec<_>>()
+        };
+        let cuts = guided(3000 * MB, 3000 * MB, 32 * MB, 2);
+        assert_eq!(
+            sizes(&cuts, 3000 * MB),
+            [256, 256, 256, 256, 256, 256, 244, 203, 169, 141, 117, 98, 81, 68, 56, 47, 39, 32, 27, 22, 19, 16, 16, 16, 16, 16, 15]
+        );
+        // Much behind it, and nothing.
+        assert_eq!(sizes(&guided(300 * MB, 3000 * MB, 32 * MB, 2), 300 * MB), [256, 44]);
+        assert_eq!(sizes(&guided(20 * MB, 20 * MB, 8 * MB, 16), 20 * MB), [4; 5]);
+        // The ranges of small files are no smaller than was asked for.
+        assert_eq!(guided(10 * MB, 10 * MB, 4 * MB, 4), [0, 4 * MB, 8 * MB]);
+        assert_eq!((guided(0, 0, 4, 2), guided(3, 3, 1, 2)), (vec![], vec![0, 1, 2]));
+        // A little more than one share is one.
+        assert_eq!(sizes(&guided(257 * MB, 6000 * MB, 32 * MB, 2), 257 * MB), [257]);
+        assert_eq!(sizes(&guided(270 * MB, 6000 * MB, 32 * MB, 2), 270 * MB), [256, 14]);
+    }
+
+    #[test]
+    fn quotes_are_counted_in_small_parts() {
+        assert_eq!(parts(&[0, 10, 25], 31, 10), [0, 10, 20, 25]);
+        assert!(parts(&[0], 0, 10).is_empty());
+        assert_eq!(parts(&[0, 7], 8, 100), [0, 7]);
+    }
+
+    #[test]
     fn pieces_are_joined_but_for_the_last() {
         const MB: u64 = 1 << 20;
-        let pieces = |count: u64| (0..count).map(|at| Piece::Bytes(10 * at, 10 * at + 10)).collect::<Vec<_>>();
+        let pieces = |count: u64| (0..count).map(|at| Piece::Rows(10 * at, 10 * at + 10)).collect::<Vec<_>>();
         let sizes = |pieces: &[Piece]| {
             let mut end = 0;
             let size = |piece: &Piece| match piece {
-                Piece::Bytes(from, to) => {
+                Piece::Rows(from, to) => {
                     assert_eq!(*from, std::mem::replace(&mut end, *to), "nothing lies between them");
                     (to - from) / 10
                 }

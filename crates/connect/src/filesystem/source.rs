@@ -58,6 +58,17 @@ impl ReadAt for Exact {
     }
 }
 
+/// What an item's pieces depend on beside itself.
+struct Shares {
+    /// Bytes of a piece where all are alike; what is no larger is not cut.
+    range: u64,
+    readers: usize,
+    /// Whether there are items enough for all readers: then a remote one is left whole, since to look into each costs a round trip.
+    enough: bool,
+    /// Bytes of local files that are left where this one begins.
+    left: u64,
+}
+
 /// A table read from files.
 pub(super) struct FileSource {
     pub location: Location,
@@ -118,14 +129,14 @@ impl FileSource {
         self.queue.fill(splits, files, give_back);
     }
 
-    /// The pieces of an item, for so many readers and of about so many bytes. With items `enough` for all of them a
-    /// remote one is left whole: to look into each costs a round trip.
-    fn pieces(&self, item: &Item, range: u64, readers: usize, enough: bool) -> Result<Vec<Piece>, ConnectError> {
-        if item.kind != Kind::Plain || (enough && !item.local()) {
+    /// The pieces of an item.
+    fn pieces(&self, item: &Item, shares: &Shares) -> Result<Vec<Piece>, ConnectError> {
+        let range = shares.range;
+        if item.kind != Kind::Plain || (shares.enough && !item.local()) {
             return Ok(vec![Piece::Whole]);
         }
         match &self.format {
-            FileFormat::Text(text) => self.cut(text, item, range, readers),
+            FileFormat::Text(text) => self.cut(text, item, shares),
             FileFormat::Parquet(_) if item.size <= range => Ok(vec![Piece::Whole]),
             FileFormat::Parquet(_) => parquet::pieces(&item.path, &self.listing.place(&item.path)?, &self.footers, range),
             FileFormat::Avro(_) | FileFormat::Xlsx(_) => Ok(vec![Piece::Whole]),
@@ -172,14 +183,18 @@ impl FileSource {
         let total: u64 = found.iter().map(|(item, _)| item.size).sum();
         let range = ranges::range_bytes(total, parallelism);
         let enough = found.len() >= ITEMS_PER_READER * parallelism;
-        let mut pieces =
-            found.iter().map(|(item, _)| self.pieces(item, range, parallelism, enough)).collect::<Result<Vec<_>, ConnectError>>()?;
+        let mut left: u64 = found.iter().filter(|(item, _)| item.local()).map(|(item, _)| item.size).sum();
+        let mut pieces = Vec::with_capacity(found.len());
+        for (item, _) in &found {
+            pieces.push(self.pieces(item, &Shares { range, readers: parallelism, enough, left })?);
+            left -= if item.local() { item.size } else { 0 };
+        }
         if matches!(self.format, FileFormat::Parquet(_)) && !self.location.remote() {
             let mut files: Vec<_> = found.iter().zip(&mut pieces).map(|((item, _), pieces)| (&*item.path, item.size, pieces)).collect();
             parquet::even_out(&mut files, parallelism, &self.footers);
         }
-        // Row groups are evened out already, and what lies far away is fetched by as many at once as pays.
-        if !matches!(self.format, FileFormat::Parquet(_)) {
+        // Row groups are evened out already, texts were cut that way, and what lies far away is fetched by as many at once as pays.
+        if !matches!(self.format, FileFormat::Parquet(_) | FileFormat::Text(_)) {
             let local = found.iter().zip(&mut pieces).filter(|((item, _), _)| item.local());
             ranges::join(local.map(|((item, _), pieces)| (item.size, pieces)), parallelism);
         }
@@ -199,7 +214,8 @@ impl FileSource {
     }
 
     /// The ranges into which a text file is cut.
-    fn cut(&self, text: &TextFormat, item: &Item, range: u64, readers: usize) -> Result<Vec<Piece>, ConnectError> {
+    fn cut(&self, text: &TextFormat, item: &Item, shares: &Shares) -> Result<Vec<Piece>, ConnectError> {
+        let (range, readers) = (shares.range, shares.readers);
         if item.size <= range || item.size < CUT_BYTES_MIN || self.compression(&item.path) != Compression::None {
             return Ok(vec![Piece::Whole]);
         }
@@ -209,11 +225,13 @@ impl FileSource {
                 let file = File::open(&item.path).and_then(LocalFile::new).map_err(|e| failed(&e))?;
                 // A record that is torn where the file was cut ends the job, when its reader comes there.
                 let look = if self.cuts_surely { Look::Everywhere } else { Look::Near };
-                ranges::cut(&file, item.size, range, how, readers, look).map_err(|e| failed(&e))?
+                let cuts = ranges::guided(item.size, shares.left, range, readers);
+                ranges::cut(&file, item.size, &cuts, how, readers, look).map_err(|e| failed(&e))?
             }
             Place::Remote(store, object) if object.seekable => {
                 let look = if self.cuts_surely { Look::Nowhere } else { Look::Distant };
-                ranges::cut(&Exact(store.ranges(&object)), item.size, range, how, readers, look).map_err(|e| failed(&e))?
+                let cuts = ranges::even(item.size, range);
+                ranges::cut(&Exact(store.ranges(&object)), item.size, &cuts, how, readers, look).map_err(|e| failed(&e))?
             }
             Place::Remote(..) => return Ok(vec![Piece::Whole]),
         };
