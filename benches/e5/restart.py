@@ -11,7 +11,7 @@ state at --rate messages a second, which come back to keys on disk in an order t
                  of the flow anywhere delays those that were due meanwhile, and the largest delay is the longest stop
   checkpoints    how many were finished in that time
   cached pages   how much longer than usual it took meanwhile, in the longest stop, to copy pages of 8 KB from a file of our own in
-                 the page cache: where that is many times as long, the machine's memory stopped, not the job
+                 the page cache: where that is many times as long, memory itself was slow then, whatever made it so
 
 Delays of the first --settle seconds do not count. With --state the directory is kept, and used again by the next run with the same
 --gb if it holds a state. --cold drops the system's page cache before each start (as root).

@@ -22,10 +22,10 @@ RUN_MAX = 1_800
 # Seconds that a server may take to start.
 START_MAX = 60
 BLOCK = 1 << 20
-# Seconds between two looks at the memory of a command, 0.03 ms a process: what it grows by in its last 50 ms is missed.
-LOOK_EVERY = 0.05
+# Seconds between two looks at the memory of a command, 0.03 ms a process: what it grows by in its last 20 ms is missed.
+LOOK_EVERY = 0.02
 # Seconds between two looks for the processes of a command, 2 ms where there are a hundred: one that lives shorter may be missed.
-ASK_EVERY = 1.0
+ASK_EVERY = 0.2
 
 
 @dataclass
@@ -94,7 +94,7 @@ def in_session(leader):
 
 def measured(command, env=None, limit=RUN_MAX, watched=True):
     """Runs a command to its end, with nothing on its standard input; one that fails or takes longer than `limit` seconds is an error.
-    One that says itself how much memory it held need not be watched, which takes some thousandths of a processor."""
+    One that says itself how much memory it held need not be watched, which takes a hundredth of a processor."""
     name = os.path.basename(command[0])
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
