@@ -8,8 +8,9 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use super::buffer::Buffer;
 use super::error::ColdError;
@@ -17,7 +18,8 @@ use super::filter::StoreFilter;
 use super::list::{self, StateFile};
 use super::merge::{Cursor, RunCursor, merge};
 use super::place::Place;
-use super::run::{Advice, Run, advise};
+use super::run::Run;
+use super::system::{Advice, advise};
 use super::writer::{Plan, RunWriter};
 
 /// Runs of about one size that are merged into one.
@@ -45,6 +47,14 @@ const NICE_WRITE: i32 = 5;
 const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
 const GARBAGE_ROWS_MIN: u64 = 100_000;
+/// Merges of so many bytes are large. They go one after the other, whatever stores of the process they are for, unless runs have
+/// piled up: two at once hold twice as much of the system's cache with what was read and what was written, and are hardly faster
+/// where the disk or the number of processors is the bound.
+const LARGE_BYTES: u64 = 1 << 30;
+/// Whose turn it is.
+static LARGE: Mutex<()> = Mutex::new(());
+/// How often a store whose turn it is not looks again.
+const TURN_POLL: Duration = Duration::from_millis(100);
 /// Rows between two looks at whether the store is ending.
 const STOP_ROWS: u32 = 4096;
 /// Keys for which the first filter is made.
@@ -140,6 +150,27 @@ pub(crate) enum Files {
     Written(Vec<StateFile>),
 }
 
+/// The turn to merge much, while a thread has it.
+#[derive(Default)]
+struct Turn {
+    held: Option<MutexGuard<'static, ()>>,
+    /// It was somebody else's.
+    missed: bool,
+}
+
+impl Turn {
+    /// Takes it; `false` if somebody else has it.
+    fn take(&mut self) -> bool {
+        self.held = match LARGE.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        self.missed = self.held.is_none();
+        !self.missed
+    }
+}
+
 enum Task {
     Filter { grown: Option<Arc<StoreFilter>>, runs: Runs, buffered: usize },
     Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
@@ -183,6 +214,11 @@ impl Shared {
     /// Waits until something has changed.
     pub fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something has changed, or for so long.
+    fn wait_for<'a>(&'a self, state: MutexGuard<'a, State>, long: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, long).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Wakes whoever waits for a change.
@@ -263,7 +299,10 @@ impl Shared {
         self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom)
     }
 
+    /// What was read out of the system's cache is to be read out of it afterwards: of a large run the first pages may have had
+    /// to go before the last were written, and rows would wait for the disk, each for itself.
     fn merge_runs(&self, runs: &[Arc<Run>], bottom: bool) -> Result<Option<Run>, ColdError> {
+        let cached = is_large(runs) && runs.iter().all(|run| run.is_cached());
         let plan = Plan {
             rows: runs.iter().map(|run| run.counts.rows as usize).sum(),
             first: runs.iter().map(|run| run.counts.first).min().unwrap_or(0),
@@ -272,7 +311,10 @@ impl Shared {
             sync: self.durable.load(Ordering::Relaxed),
         };
         let cursors = runs.iter().rev().filter_map(|run| Cursor::run(run).transpose()).collect::<Result<Vec<_>, _>>()?;
-        self.write(cursors, plan, bottom)
+        let merged = self.write(cursors, plan, bottom)?;
+        let go_on = || !self.stopped() && !self.lock().is_piled();
+        merged.iter().filter(|_| cached).for_each(|run| run.fetch(go_on));
+        Ok(merged)
     }
 
     /// A filter of all that these runs and as many rows again as are `buffered` have, or larger parts for one that is full.
@@ -397,6 +439,11 @@ impl State {
         self.runs = Arc::new(runs);
     }
 
+    /// Whether there are so many runs that some must be merged before anything else.
+    fn is_piled(&self) -> bool {
+        self.runs.len() >= RUNS_PILED
+    }
+
     /// Whether there is room for a buffer to be written.
     pub fn has_room(&self) -> bool {
         self.frozen.is_none() && self.runs.len() < RUNS_MAX
@@ -424,7 +471,7 @@ impl State {
         tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>(), fan_in)
     }
 
-    fn task(&mut self, place: &Place) -> Option<Task> {
+    fn task(&mut self, place: &Place, turn: &mut Turn) -> Option<Task> {
         match std::mem::replace(&mut self.growth, Growth::None) {
             Growth::Wanted(buffered) => {
                 self.growth = Growth::Wanted(buffered);
@@ -444,9 +491,17 @@ impl State {
             return None;
         }
         let range = self.mergeable()?;
+        if is_large(&self.runs[range.clone()]) && !self.is_piled() && !turn.take() {
+            return None;
+        }
         self.merging = true;
         Some(Task::Merge { bottom: range.start == 0, runs: self.runs[range].to_vec() })
     }
+}
+
+/// Whether to merge these is much work.
+fn is_large(runs: &[Arc<Run>]) -> bool {
+    runs.iter().map(|run| run.bytes).sum::<u64>() >= LARGE_BYTES
 }
 
 /// The run whose filter takes most memory, if they all take more than `limit` bytes.
@@ -564,16 +619,18 @@ fn step_back(by: i32) {
 fn tidy(shared: &Shared) {
     step_back(NICE_MERGE);
     loop {
+        let mut turn = Turn::default();
         let task = {
             let mut state = shared.lock();
             loop {
                 if shared.stopped() {
                     return;
                 }
-                if let Some(task) = state.task(&shared.place) {
+                turn.missed = false;
+                if let Some(task) = state.task(&shared.place, &mut turn) {
                     break task;
                 }
-                state = shared.wait(state);
+                state = if turn.missed { shared.wait_for(state, TURN_POLL) } else { shared.wait(state) };
             }
         };
         let mut failed = None;
@@ -614,6 +671,7 @@ fn tidy(shared: &Shared) {
                 Err(error) => failed = Some(error),
             },
         }
+        drop(turn);
         let mut state = shared.lock();
         state.merging = false;
         if let Some(error) = failed {
@@ -627,6 +685,10 @@ fn tidy(shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::datatypes::DataType;
+
+    use super::super::{ColdOptions, ColdStore};
     use super::*;
 
     /// A store that waits for merges never waits in vain, and one that is in order is left alone.
@@ -646,6 +708,38 @@ mod tests {
             let range = tiered(&sizes, fan_in).unwrap_or_else(|| panic!("{behind} full buffers"));
             assert!(range.len() > 1 && range.len() <= MERGE_MAX && range.end <= sizes.len(), "{range:?}");
         }
+    }
+
+    /// While somebody merges much, no other large merge is begun, but a small one, and one of many runs.
+    #[test]
+    fn large_merges_take_turns() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ColdOptions { directory: dir.path().to_path_buf(), name: "op".into(), run_bytes: 1 << 20, memory: usize::MAX };
+        let mut store = ColdStore::create(options, vec![DataType::Int64], 1).unwrap();
+        store.put(&[1, 2, 3], &[Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef]).unwrap();
+        let files = store.files().unwrap();
+        let file = files.iter().find(|file| file.name.ends_with(".run")).unwrap();
+        let place = || Place::new(dir.path().to_path_buf(), "op".into(), &[DataType::Int64], 1).unwrap();
+        let runs = |count: usize, bytes: u64| {
+            let run = || {
+                let mut run = Run::open(&place(), file.path.clone(), file.name.clone(), None).unwrap();
+                run.bytes = bytes;
+                Arc::new(run)
+            };
+            Shared::new(place(), (0..count).map(|_| run()).collect(), Vec::new())
+        };
+        let begins = |shared: &Shared, turn: &mut Turn| matches!(shared.lock().task(&shared.place, turn), Some(Task::Merge { .. }));
+        let (large, small, many) = (runs(FAN_IN, LARGE_BYTES), runs(FAN_IN, 1 << 10), runs(RUNS_PILED, LARGE_BYTES));
+        let mut turn = Turn::default();
+        assert!(begins(&large, &mut turn) && turn.held.is_some());
+        let mut other = Turn::default();
+        assert!(!begins(&runs(FAN_IN, LARGE_BYTES), &mut other) && other.missed);
+        for shared in [&small, &many] {
+            let mut other = Turn::default();
+            assert!(begins(shared, &mut other) && !other.missed);
+        }
+        drop(turn);
+        assert!(begins(&runs(FAN_IN, LARGE_BYTES), &mut other) && other.held.is_some());
     }
 
     #[test]

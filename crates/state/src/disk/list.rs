@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::error::ColdError;
 use super::place::Place;
 use super::ranges::Ranges;
-use super::run::{Advice, Run, advise};
+use super::run::Run;
+use super::system::{Advice, advise};
 use crate::checksum::Checksum;
 
 /// Version of the lists.

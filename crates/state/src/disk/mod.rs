@@ -58,6 +58,7 @@ mod ranges;
 mod read;
 mod row;
 mod run;
+mod system;
 mod writer;
 
 use std::fs;

@@ -13,7 +13,8 @@ use arrow::array::ArrayRef;
 use super::ColdStore;
 use super::error::ColdError;
 use super::place::Place;
-use super::run::{Advice, Run, advise};
+use super::run::Run;
+use super::system::{Advice, advise};
 
 /// Pages that are read though nobody asked for them, between two that somebody did.
 const GAP_PAGES: usize = 1;

@@ -12,9 +12,8 @@
 //! Rows of one hash may go on in the next page; the highest bit of that page's offset says so.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use super::filter::{OpenFilter, RunFilter};
 use super::page::Page;
 use super::place::{Place, SharedMine};
 use super::ranges::Ranges;
+use super::system::{self, Advice, advise, begin_writing};
 use crate::checksum::Checksum;
 
 /// First bytes of a run.
@@ -37,6 +37,9 @@ pub(crate) const HEAD: usize = 32;
 pub(crate) const TRAILER: usize = 14;
 /// Marks the offset of a page whose first rows have the hash of the last row of the page before.
 pub(crate) const CONTINUES: u64 = 1 << 63;
+/// Bytes whose absence from the cache is asked for at once, and of these, bytes that are read at once.
+const FETCH_BYTES: u64 = 4 << 20;
+const READ_BYTES: u64 = 256 << 10;
 
 /// Numbers of a run that stand in its trailer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -334,6 +337,39 @@ impl Run {
         begin_writing(&self.file, 0, 0);
     }
 
+    /// Whether the system's cache holds nearly all of the file.
+    pub fn is_cached(&self) -> bool {
+        system::cached(&self.file, 0, self.bytes).is_ok_and(|cached| cached >= self.bytes / 10 * 9)
+    }
+
+    /// Reads what the system's cache does not hold of the file, so that it does, for as long as `go_on` says so. It does not read
+    /// more than was missing to begin with: a cache that cannot hold all of it is not made to go round. Failure changes nothing:
+    /// who reads a row finds out.
+    pub fn fetch(&self, go_on: impl Fn() -> bool) {
+        let cached = |offset, bytes| system::cached(&self.file, offset, bytes).unwrap_or(bytes);
+        let mut missing = self.bytes - cached(0, self.bytes);
+        let mut buffer = vec![0; READ_BYTES as usize];
+        for offset in (0..self.bytes).step_by(FETCH_BYTES as usize) {
+            if missing == 0 || !go_on() {
+                return;
+            }
+            let end = self.bytes.min(offset + FETCH_BYTES);
+            let gap = end - offset - cached(offset, end - offset);
+            if gap == 0 {
+                continue;
+            }
+            missing = missing.saturating_sub(gap);
+            // The kernel need not take all of it as advice.
+            advise(&self.file, offset, end - offset, Advice::Soon);
+            for at in (offset..end).step_by(READ_BYTES as usize) {
+                let part = READ_BYTES.min(end - at) as usize;
+                if self.file.read_exact_at(&mut buffer[..part], at).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Makes sure that the file is safe on disk.
     ///
     /// # Errors
@@ -345,49 +381,4 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// Has the system begin to write a part of a file to the disk; 0 bytes: to its end. Only a hint: failure changes nothing.
-pub(crate) fn begin_writing(file: &File, offset: u64, bytes: u64) {
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
-    unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, libc::SYNC_FILE_RANGE_WRITE) };
-}
-
-/// Waits until a part of a file has been written. It is not safe then: the file was not synced.
-///
-/// # Errors
-/// The disk's. A later sync would not tell of them again.
-pub(crate) fn wait_written(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    // SAFETY: as above.
-    if unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, all) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        // Some file systems cannot; then a sync does all of it.
-        e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::ESPIPE)) => Ok(()),
-        e => Err(e),
-    }
-}
-
-/// What the kernel is told about the use of a file.
-#[derive(Clone, Copy)]
-pub(crate) enum Advice {
-    /// Reads come here and there: do not read ahead.
-    Random,
-    /// This part will be read soon.
-    Soon,
-    /// This part will not be read again.
-    Done,
-}
-
-/// Tells the kernel how a part of a file is used; 0 bytes: to its end. Only a hint: failure changes nothing.
-pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
-    let advice = match advice {
-        Advice::Random => libc::POSIX_FADV_RANDOM,
-        Advice::Soon => libc::POSIX_FADV_WILLNEED,
-        Advice::Done => libc::POSIX_FADV_DONTNEED,
-    };
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
 }

@@ -6,6 +6,7 @@ use arrow::array::{Array, AsArray, Int64Array, StringArray};
 use arrow::datatypes::Int64Type;
 
 use super::background::FILTER_KEYS_MIN;
+use super::system::{self, Advice, advise};
 use super::*;
 use crate::hash::{mix, shard};
 
@@ -438,6 +439,29 @@ fn errors_of_the_threads_are_told_and_tried_again() {
     fs::write(&file, "").unwrap();
     let error = ColdStore::create(options(&file, "op", 1), TYPES.to_vec(), 1).err().unwrap().to_string();
     assert!(error.contains("directory for state"), "{error}");
+}
+
+/// Where the system says what it holds of a file, and lets go of it when it is told to: not in memory that is a disk.
+#[test]
+fn a_run_is_fetched() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = ColdStore::create(options(dir.path(), "op", 32 << 20), TYPES.to_vec(), 1).unwrap();
+    let rows: Vec<_> = (0..20_000i64).map(|k| (k, (Some("x".repeat(500)), k))).collect();
+    put(&mut store, &rows, good);
+    let files = store.files().unwrap();
+    let place = Place::new(dir.path().to_path_buf(), "op".into(), &TYPES, 1).unwrap();
+    let file = files.iter().max_by_key(|file| file.bytes).unwrap();
+    let run = Run::open(&place, file.path.clone(), file.name.clone(), None).unwrap();
+    fs::read(&file.path).unwrap();
+    if !run.is_cached() {
+        return println!("not looked at: the system does not say what it holds of a file that has just been read");
+    }
+    advise(&run.file, 0, 0, Advice::Done);
+    let before = system::cached(&run.file, 0, run.bytes).unwrap();
+    run.fetch(|| false);
+    assert_eq!(system::cached(&run.file, 0, run.bytes).unwrap(), before);
+    run.fetch(|| true);
+    assert!(run.is_cached());
 }
 
 #[test]

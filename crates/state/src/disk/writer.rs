@@ -10,6 +10,7 @@ use super::filter::RunFilter;
 use super::page::{PageBuilder, ROW_BYTES_MAX, ROW_EXTRA};
 use super::place::Place;
 use super::run::{self, CONTINUES, Counts, Run, TRAILER, Written};
+use super::system::{begin_writing, wait_written};
 use crate::checksum::Checksum;
 use crate::hash::mix;
 
@@ -153,10 +154,10 @@ impl<'a> RunWriter<'a> {
             return Ok(());
         }
         let syncing = |e| ColdError::io("syncing the state file", &self.path, &e);
-        run::begin_writing(file, self.written - bytes, bytes);
+        begin_writing(file, self.written - bytes, bytes);
         let settled = self.written.saturating_sub(UNDERWAY_BYTES);
         if settled > self.underway {
-            run::wait_written(file, self.underway, settled - self.underway).map_err(syncing)?;
+            wait_written(file, self.underway, settled - self.underway).map_err(syncing)?;
             self.underway = settled;
         }
         if self.unsynced >= SYNC_BYTES {

@@ -1,0 +1,73 @@
+//! What the kernel is asked, and told, about the files of a store.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// How many bytes of a file are in the kernel's cache, of `bytes` from `offset` on, which begins a page.
+///
+/// # Errors
+/// The kernel does not say: it is older than Linux 6.5, or something forbids it.
+pub(crate) fn cached(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
+    /// The number of `cachestat(2)`, the same on all machines that there are stores for.
+    const CACHESTAT: libc::c_long = 451;
+
+    let range = [offset, bytes];
+    // In the cache, dirty, being written, evicted, evicted a short time ago.
+    let mut pages = [0u64; 5];
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the kernel reads one struct and fills the other, which are
+    // nothing but two and five numbers of 64 bits. The other call reads a number.
+    let (answer, page) = unsafe {
+        let answer = libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0);
+        (answer, libc::sysconf(libc::_SC_PAGESIZE))
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(pages[0].saturating_mul(u64::try_from(page).unwrap_or(4096)).min(bytes))
+}
+
+/// Has the system begin to write a part of a file to the disk; 0 bytes: to its end. Only a hint: failure changes nothing.
+pub(crate) fn begin_writing(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Waits until a part of a file has been written. It is not safe then: the file was not synced.
+///
+/// # Errors
+/// The disk's. A later sync would not tell of them again.
+pub(crate) fn wait_written(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: as above.
+    if unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, bytes as i64, all) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // Some file systems cannot; then a sync does all of it.
+        e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::ESPIPE)) => Ok(()),
+        e => Err(e),
+    }
+}
+
+/// What the kernel is told about the use of a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Advice {
+    /// Reads come here and there: do not read ahead.
+    Random,
+    /// This part will be read soon.
+    Soon,
+    /// This part will not be read again.
+    Done,
+}
+
+/// Tells the kernel how a part of a file is used; 0 bytes: to its end. Only a hint: failure changes nothing.
+pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
+    let advice = match advice {
+        Advice::Random => libc::POSIX_FADV_RANDOM,
+        Advice::Soon => libc::POSIX_FADV_WILLNEED,
+        Advice::Done => libc::POSIX_FADV_DONTNEED,
+    };
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
+}
