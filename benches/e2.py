@@ -10,7 +10,9 @@ The table (see files/sales.py) is made once, by our own engine, and kept in --wo
   read      all columns are decoded, numbers summed, letters counted; of SAS files: all columns are read and thrown away
   write     the table is read from its Parquet file and written: serial one file, parallel a file for each shard
   serial    one shard, one thread; parallel: as many as there are processors; at once: serial, in as many processes at the same time,
-            which is the most that can be wanted of parallel
+            each with a copy of the file, so that none finds in the processor's cache what another has fetched: the most that the
+            machine's memory gives
+  start     a file of one row (of SAS: the small file), which is what a process takes before it reads
   local     from the page cache; bucket: Google Cloud Storage as the project's emulator has it, which answers after --latency-ms
             and gives --connection-mb MB a second on a connection, --bandwidth-mb on all; it takes a part of the processors
   SAS       sas7bdat is SASHELP.PRDSALE out of pandas' test data (--sas-data), made --sas-mb MB large, by default about as large as the
@@ -40,7 +42,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "e5"), os.path.join(HERE, "files")]
 
 from common import RELEASE, ROOT, TIDEMILL, bar, machine, needs, say, shown, table  # noqa: E402
-from measure import Absent, Cells, Ended, bars, below, importable, job, measured, plain, server, size, warm  # noqa: E402
+from measure import Absent, Cells, Ended, bars, below, drop, importable, job, measured, plain, server, size, warm  # noqa: E402
 from peers import ABSENT  # noqa: E402
 from sales import COLUMNS, grown, short  # noqa: E402
 
@@ -59,7 +61,7 @@ PEERS = ("duckdb", "polars", "pandas", "pyreadstat")
 CORES = os.cpu_count()
 # The bars.
 BESIDE_PEERS, PANDAS, PYREADSTAT, PARALLEL, MEMORY_MB = ("csv", "parquet", "arrow"), 10, 3, 1.8, 1024
-# Of what processes do that have nothing to do with each other.
+# Of what processes do that have nothing to do with each other, where not even they reach PARALLEL: there memory is the limit.
 NEAR = 0.95
 # What another engine, or another order of rows, may differ by in a sum of floating-point numbers.
 CLOSE = 1e-9
@@ -99,11 +101,11 @@ def options():
     return a
 
 
-def at_once(run):
-    """As many of these runs at the same time as there are processors: what the machine can do at most."""
+def at_once(runs):
+    """These runs at the same time, as one that ends with the last of them."""
     begun = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
-        runs = [done.result() for done in [pool.submit(run) for _ in range(CORES)]]
+    with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
+        runs = [done.result() for done in [pool.submit(run) for run in runs]]
     first = runs[0]
     first.seconds, first.cpu_s = time.perf_counter() - begun, sum(done.cpu_s for done in runs)
     return first
@@ -123,6 +125,15 @@ class Bench:
 
     def path(self, form):
         return os.path.join(self.folder, form, f"table.{FORMATS[form]}")
+
+    def copies(self, form):
+        """A file for each processor, the table's own and others like it."""
+        folder = os.path.join(self.folder, f"{form}.copies")
+        return [self.path(form), *(os.path.join(folder, f"{number}.{FORMATS[form]}") for number in range(1, CORES))]
+
+    def smallest(self, form):
+        """A file of one row; of SAS the one that was made larger."""
+        return self.a.sas_data if form == "sas7bdat" else os.path.join(self.folder, f"{form}.smallest", f"table.{FORMATS[form]}")
 
     def installed(self):
         """The other engines that there are."""
@@ -148,6 +159,8 @@ class Bench:
                     self.sas()
                 elif form != "parquet":
                     self.made(form, lambda out: job(os.path.join(JOBS, "e2-write.sql"), self.values(form, out), CORES))
+                if "local" in self.a.places and self.is_compared("read", form):
+                    self.compared(form)
             except Absent as e:
                 self.lacking[form] = str(e)
             except (RuntimeError, OSError) as e:
@@ -168,6 +181,20 @@ class Bench:
         make(os.path.join(folder, os.path.basename(path)))
         shutil.rmtree(os.path.dirname(path), ignore_errors=True)
         os.rename(folder, os.path.dirname(path))
+
+    def compared(self, form):
+        """What parallel reading of a file is compared with: copies of it and a file of one row. How a file lies in the page cache
+        depends on who wrote it, and how fast it is read on that: all are fetched anew."""
+        for path in self.copies(form)[1:]:
+            if not os.path.exists(path):
+                say(f"copying {form}")
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                shutil.copyfile(self.path(form), f"{path}.making")
+                os.rename(f"{path}.making", path)
+        if not os.path.exists(smallest := self.smallest(form)):
+            os.makedirs(os.path.dirname(smallest), exist_ok=True)
+            job(os.path.join(JOBS, "e2-write.sql"), self.values(form, smallest) | {"LIMIT": " LIMIT 1"}, 1)
+        drop(self.copies(form))
 
     def sas(self):
         """PRDSALE made larger; how many rows it has is kept beside it."""
@@ -222,7 +249,8 @@ class Bench:
         """XPORT is one file by nature, which one writes after the other."""
         return ("serial",) if (direction, form) == ("write", "xport") else MODES
 
-    def is_parallel_wanted(self, direction, form):
+    def is_compared(self, direction, form):
+        """Whether parallel over serial is a bar."""
         return form in BESIDE_PEERS or (direction, form) == ("read", "sas7bdat")
 
     def scratch(self):
@@ -239,10 +267,12 @@ class Bench:
                 # Each time: pandas takes so much memory that what is cached has to go.
                 warm([self.path(form)])
                 self.cells.attempt(f"read {form} local {mode}, tidemill", *self.read(form, self.path(form), mode))
-            if self.is_parallel_wanted("read", form):
-                warm([self.path(form)])
-                run, check = self.read(form, self.path(form), "serial")
-                self.cells.attempt(f"read {form} local serial {AT_ONCE}, tidemill", lambda: at_once(run), check)
+            if self.is_compared("read", form):
+                warm(self.copies(form))
+                runs, checks = zip(*(self.read(form, path, "serial") for path in self.copies(form)), strict=True)
+                self.cells.attempt(f"read {form} local serial {AT_ONCE}, tidemill", lambda: at_once(runs), checks[0])
+                run, _ = self.read(form, self.smallest(form), "serial")
+                self.cells.attempt(f"start {form} local serial, tidemill", run, lambda _: None)
             for mode in self.modes("read", form):
                 for engine in ("pandas", "pyreadstat") if form in SAS else ("duckdb", "polars"):
                     if form not in SAS or mode == "serial":
@@ -369,12 +399,8 @@ class Bench:
                     if not (value := cells.ratio(f"{cell} serial, tidemill", f"{cell} parallel, tidemill")):
                         continue
                     text = f"{cell}: parallel {value:.2f} times as fast as serial"
-                    if place == "local" and self.is_parallel_wanted(direction, form):
-                        most = cells.ratio(f"{cell} serial, tidemill", f"{cell} serial {AT_ONCE}, tidemill")
-                        # Where not even processes that know nothing of each other can do it, the memory that they read is the limit.
-                        least = min(PARALLEL, NEAR * CORES * most) if most else PARALLEL
-                        beside = f"; {CORES} processes at once do {CORES * most:.2f} times as much as one" if least < PARALLEL else ""
-                        told.append(bar(value >= least, f"{text} (at least {least:.2f}{beside})"))
+                    if place == "local" and self.is_compared(direction, form):
+                        told.append(self.compared_bar(cell, form, value))
                     else:
                         told.append(f"- {text}")
         if value := cells.ratio("read csv bucket parallel, tidemill", "read parquet bucket parallel, tidemill"):
@@ -384,6 +410,18 @@ class Bench:
             most = max(peaks, key=peaks.get)
             told.append(bar(peaks[most] < MEMORY_MB, f"memory: {peaks[most]:,.0f} MB at most, in '{most}' (below {MEMORY_MB:,})"))
         return told
+
+    def compared_bar(self, cell, form, value):
+        """Parallel over serial; where not even processes that share nothing are so much faster, how near parallel reading comes to
+        theirs, each without its start: a job of several shards starts once, before all of them, and they at the same time."""
+        seconds = lambda cell: self.cells.seconds(f"{cell}, tidemill")
+        together, start = seconds(f"{cell} serial {AT_ONCE}"), seconds(f"start {form} local serial")
+        text = f"{cell}: parallel {value:.2f} times as fast as serial (at least {PARALLEL}"
+        if value >= PARALLEL or not together or (most := CORES * seconds(f"{cell} serial") / together) >= PARALLEL:
+            return bar(value >= PARALLEL, f"{text})")
+        near = (together - start) / CORES / (seconds(f"{cell} parallel") - start)
+        text += f", but {CORES} processes with files of their own do only {most:.2f} times as much as one: memory is the limit; "
+        return bar(near >= NEAR, f"{text}without the start of {start:.2f} s {near:.2f} times as fast as they, at least {NEAR})")
 
     def cost(self):
         """The month of the study, for these formats: what is 2,560 GB as CSV is less in others."""
@@ -406,7 +444,7 @@ class Bench:
         rows, group = [], None
         for name in sorted(self.cells.done):
             cell = name.split(",")[0]
-            if not cell.endswith("parallel") and cell.split()[1] not in SAS:
+            if cell.startswith("start") or (not cell.endswith("parallel") and cell.split()[1] not in SAS):
                 continue
             rows += [None] if group not in (None, cell) else []
             group = cell
