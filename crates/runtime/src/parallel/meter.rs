@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 use tidemill_connect::filesystem::cache::{Waits, machine_memory, waits};
 
 use super::Sample;
+use super::search::MEMORY_GOAL;
 use crate::metrics::{own_bytes, process_usage, resident_bytes};
 
 /// Without a limit, the share of the machine's memory that is taken for one: others want to live, too.
 const MACHINE_SHARE: u64 = 2;
+/// Without a limit, what the process may hold for readers to be added, bytes. Those that are there may stay beyond it: memory may be
+/// taken by a sort, whatever they do.
+const UNASKED: u64 = 768 << 20;
 
 /// Time that writers of this process have spent, ns.
 static WROTE_NS: AtomicU64 = AtomicU64::new(0);
@@ -76,9 +80,33 @@ impl Meter {
             network: of(waits.network.saturating_sub(self.waits.network).as_secs_f64(), readers),
             sink: of(wrote_ns.saturating_sub(self.wrote_ns) as f64 / 1e9, seconds * writers.max(1) as f64),
             busy: of(user + system - self.cpu_s, seconds * self.processors),
-            memory: if self.memory == 0 { 0.0 } else { held as f64 / self.memory as f64 },
+            memory: share(held, self.memory, self.limited),
         };
         (self.at, self.cpu_s, self.waits, self.wrote_ns, self.bytes) = (now, user + system, waits, wrote_ns, bytes);
         sample
+    }
+}
+
+/// The share of the memory of which `held` bytes are held, of so many; if that is no limit that somebody has set, it is called full
+/// enough to add nobody as soon as more is held than may be without having been asked for.
+fn share(held: u64, memory: u64, limited: bool) -> f64 {
+    let of = |whole: u64| if whole == 0 { 0.0 } else { held as f64 / whole as f64 };
+    if limited { of(memory) } else { of(memory).max(MEMORY_GOAL * of(UNASKED).min(1.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_allowed_is_enough_before_the_machine_is_full() {
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        near(share(600 << 20, 1 << 30, true), 600.0 / 1024.0);
+        near(share(UNASKED / 2, 64 << 30, false), MEMORY_GOAL / 2.0);
+        // Nobody is added, and nobody sent away.
+        near(share(UNASKED, 64 << 30, false), MEMORY_GOAL);
+        near(share(10 << 30, 64 << 30, false), MEMORY_GOAL);
+        near(share(60 << 30, 64 << 30, false), 60.0 / 64.0);
+        near(share(1 << 30, 0, false), MEMORY_GOAL);
     }
 }

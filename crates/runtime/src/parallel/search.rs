@@ -34,7 +34,7 @@ const WAITS: f64 = 0.25;
 const COMPUTES: f64 = 0.4;
 /// Shares of the memory: where it is called the limit, up to which workers are added, and from where they are withdrawn.
 const MEMORY_SHORT: f64 = 0.7;
-const MEMORY_GOAL: f64 = 0.8;
+pub(super) const MEMORY_GOAL: f64 = 0.8;
 const MEMORY_MAX: f64 = 0.9;
 
 /// Between which numbers is searched.
