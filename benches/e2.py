@@ -12,7 +12,7 @@ The table (see files/sales.py) is made once, by our own engine, and kept in --wo
   serial    one shard, one thread; parallel: as many as there are processors; at once: serial, in as many processes at the same time,
             each with a copy of the file, so that none finds in the processor's cache what another has fetched: the most that the
             machine's memory gives
-  start     a file of one row (of SAS: the small file), which is what a process takes before it reads
+  start     a file of one row (of SAS: the small file) read, one row written: what a process takes besides
   local     from the page cache; bucket: Google Cloud Storage as the project's emulator has it, which answers after --latency-ms
             and gives --connection-mb MB a second on a connection, --bandwidth-mb on all; it takes a part of the processors
   SAS       sas7bdat is SASHELP.PRDSALE out of pandas' test data (--sas-data), made --sas-mb MB large, by default about as large as the
@@ -239,10 +239,10 @@ class Bench:
         check = (lambda done: self.counted(form, done.summary["rows_in"])) if form in SAS else (lambda done: self.same(self.found(done)))
         return run, check
 
-    def write(self, form, folder, mode, **how):
-        """A run that writes below `folder`, and its check."""
+    def write(self, form, folder, mode, more=None, **how):
+        """A run that writes below `folder`, and its check; with `more` definitions for the job."""
         out = f"{folder}/table.{FORMATS[form]}" if mode == "serial" else f"{folder}/parts"
-        run = lambda: job(os.path.join(JOBS, "e2-write.sql"), self.values(form, out), shards(mode), **how)
+        run = lambda: job(os.path.join(JOBS, "e2-write.sql"), self.values(form, out) | (more or {}), shards(mode), **how)
         return run, lambda done: self.counted(form, done.summary["rows_out"])
 
     def modes(self, direction, form):
@@ -272,7 +272,7 @@ class Bench:
                 runs, checks = zip(*(self.read(form, path, "serial") for path in self.copies(form)), strict=True)
                 self.cells.attempt(f"read {form} local serial {AT_ONCE}, tidemill", lambda: at_once(runs), checks[0])
                 run, _ = self.read(form, self.smallest(form), "serial")
-                self.cells.attempt(f"start {form} local serial, tidemill", run, lambda _: None)
+                self.cells.attempt(f"start read {form} local serial, tidemill", run, lambda _: None)
             for mode in self.modes("read", form):
                 for engine in ("pandas", "pyreadstat") if form in SAS else ("duckdb", "polars"):
                     if form not in SAS or mode == "serial":
@@ -291,6 +291,29 @@ class Bench:
                         self.peer(engine, "write", form, mode, os.path.join(folder, f"table.{FORMATS[form]}"))
                 finally:
                     shutil.rmtree(folder)
+
+        if self.is_compared("write", form):
+            self.written_at_once(form)
+
+    def written_at_once(self, form):
+        """A serial process for each processor, each with a table of its own to read, and one that writes one row."""
+        sources = self.copies("parquet")
+        sources = sources if all(map(os.path.exists, sources)) else [self.source] * CORES
+        folder = self.scratch()
+        warm(sources)
+        try:
+            runs, checks = [], []
+            for number, source in enumerate(sources):
+                os.mkdir(into := os.path.join(folder, str(number)))
+                run, check = self.write(form, into, "serial", {"FILES": source})
+                runs.append(run)
+                checks.append(check)
+            self.cells.attempt(f"write {form} local serial {AT_ONCE}, tidemill", lambda: at_once(runs), checks[0])
+            os.mkdir(into := os.path.join(folder, "start"))
+            run, _ = self.write(form, into, "serial", {"LIMIT": " LIMIT 1"})
+            self.cells.attempt(f"start write {form} local serial, tidemill", run, lambda _: None)
+        finally:
+            shutil.rmtree(folder)
 
     def peer(self, engine, action, form, mode, target=None):
         """A run of another engine, if it is installed."""
@@ -400,7 +423,7 @@ class Bench:
                         continue
                     text = f"{cell}: parallel {value:.2f} times as fast as serial"
                     if place == "local" and self.is_compared(direction, form):
-                        told.append(self.compared_bar(cell, form, value))
+                        told.append(self.compared_bar(cell, value))
                     else:
                         told.append(f"- {text}")
         if value := cells.ratio("read csv bucket parallel, tidemill", "read parquet bucket parallel, tidemill"):
@@ -411,11 +434,11 @@ class Bench:
             told.append(bar(peaks[most] < MEMORY_MB, f"memory: {peaks[most]:,.0f} MB at most, in '{most}' (below {MEMORY_MB:,})"))
         return told
 
-    def compared_bar(self, cell, form, value):
-        """Parallel over serial; where not even processes that share nothing are so much faster, how near parallel reading comes to
-        theirs, each without its start: a job of several shards starts once, before all of them, and they at the same time."""
+    def compared_bar(self, cell, value):
+        """Parallel over serial; where not even processes that share nothing are so much faster, how near it comes to them, each
+        without its start: a job of several shards starts once, before all of them, and they at the same time."""
         seconds = lambda cell: self.cells.seconds(f"{cell}, tidemill")
-        together, start = seconds(f"{cell} serial {AT_ONCE}"), seconds(f"start {form} local serial")
+        together, start = seconds(f"{cell} serial {AT_ONCE}"), seconds(f"start {cell} serial")
         text = f"{cell}: parallel {value:.2f} times as fast as serial (at least {PARALLEL}"
         if value >= PARALLEL or not together or (most := CORES * seconds(f"{cell} serial") / together) >= PARALLEL:
             return bar(value >= PARALLEL, f"{text})")
