@@ -440,7 +440,7 @@ class Bench:
         seconds = lambda cell: self.cells.seconds(f"{cell}, tidemill")
         together, start = seconds(f"{cell} serial {AT_ONCE}"), seconds(f"start {cell} serial")
         text = f"{cell}: parallel {value:.2f} times as fast as serial (at least {PARALLEL}"
-        if value >= PARALLEL or not together or (most := CORES * seconds(f"{cell} serial") / together) >= PARALLEL:
+        if value >= PARALLEL or not together or not start or (most := CORES * seconds(f"{cell} serial") / together) >= PARALLEL:
             return bar(value >= PARALLEL, f"{text})")
         near = (together - start) / CORES / (seconds(f"{cell} parallel") - start)
         text += f", but {CORES} processes with files of their own do only {most:.2f} times as much as one: memory is the limit; "
