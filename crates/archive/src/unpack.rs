@@ -101,8 +101,10 @@ pub(crate) struct Expect {
     pub method: u16,
     /// Its length in the archive; `None`: where the compressed stream ends.
     pub packed: Option<u64>,
-    /// Its length and checksum, unpacked; `None`: they follow behind it.
-    pub whole: Option<(u64, u32)>,
+    /// Its length unpacked; `None`: it follows behind the member.
+    pub size: Option<u64>,
+    /// Its checksum unpacked; `None`: as above.
+    pub crc: Option<u32>,
 }
 
 /// What a member has turned out to be.
@@ -119,7 +121,8 @@ pub(crate) struct Unpack {
     name: String,
     /// Packed bytes not yet read.
     left: Option<u64>,
-    whole: Option<(u64, u32)>,
+    size: Option<u64>,
+    crc_told: Option<u32>,
     used: u64,
     made: u64,
     crc: Hasher,
@@ -141,7 +144,8 @@ impl Unpack {
             engine,
             name: name.to_string(),
             left: expect.packed,
-            whole: expect.whole,
+            size: expect.size,
+            crc_told: expect.crc,
             used: 0,
             made: 0,
             crc: Hasher::new(),
@@ -237,17 +241,13 @@ impl Unpack {
     /// Holds what came out so far against what is known of the member.
     fn check(&self) -> Result<(), ArchiveError> {
         self.limits.check_ratio(self.made, self.used, || format!("the member '{}'", self.name))?;
-        let Some((size, crc)) = self.whole else { return Ok(()) };
-        if self.made > size {
-            return Err(self.damaged(&format!("it is longer than the {size} bytes that the archive says")));
+        match self.size {
+            Some(size) if self.made > size => Err(self.damaged(&format!("it is longer than the {size} bytes that the archive says"))),
+            Some(size) if self.done && self.made < size => {
+                Err(self.damaged(&format!("it has {} bytes, the archive says {size}", self.made)))
+            }
+            _ => self.crc_told.filter(|_| self.done).map_or(Ok(()), |crc| self.check_crc(crc)),
         }
-        if !self.done {
-            return Ok(());
-        }
-        if self.made < size {
-            return Err(self.damaged(&format!("it has {} bytes, the archive says {size}", self.made)));
-        }
-        self.check_crc(crc)
     }
 
     /// Compares the checksum of the whole with what the archive says.

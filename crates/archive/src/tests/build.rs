@@ -18,6 +18,8 @@ pub struct Entry {
     pub data: Vec<u8>,
     pub method: u16,
     pub tail: Tail,
+    /// Length and packed length that the header gives of a member with a tail; most give none, which is zeros.
+    pub header: (u64, u64),
     /// Lengths and place are in the extra field, the others say so.
     pub zip64: bool,
     /// The extra field is left out all the same.
@@ -39,6 +41,7 @@ pub fn entry(name: &str, data: &[u8], method: u16) -> Entry {
         data: data.to_vec(),
         method,
         tail: Tail::None,
+        header: (0, 0),
         zip64: false,
         without_zip64: false,
         flags: 0,
@@ -105,12 +108,13 @@ impl Zip {
         let told = |value: u64| if entry.zip64 { u64::from(u32::MAX) } else { value };
 
         let here = |value: u64| if described { 0 } else { value };
+        let (size_here, pack_here) = if described { entry.header } else { (size, pack) };
         let mut extra = Vec::new();
         if entry.zip64 && !entry.without_zip64 {
-            put(&mut extra, &[(1, 2), (16, 2), (here(size), 8), (here(pack), 8)]);
+            put(&mut extra, &[(1, 2), (16, 2), (size_here, 8), (pack_here, 8)]);
         }
         put(&mut self.bytes, &[(0x0403_4b50, 4), (20, 2), (flags, 2), (method, 2), (0, 4), (here(crc), 4)]);
-        put(&mut self.bytes, &[(told(here(pack)), 4), (told(here(size)), 4), (name, 2), (extra.len() as u64, 2)]);
+        put(&mut self.bytes, &[(told(pack_here), 4), (told(size_here), 4), (name, 2), (extra.len() as u64, 2)]);
         self.bytes.extend_from_slice(&entry.name);
         self.bytes.extend_from_slice(&extra);
         self.bytes.extend_from_slice(&data);

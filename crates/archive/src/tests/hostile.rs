@@ -1,8 +1,10 @@
 //! Zip archives that are cut, damaged, lie, or are made to do harm.
 
-use super::build::{Entry, Tail, Zip, entry};
+use std::io::Read;
+
+use super::build::{self, Entry, Tail, Zip, entry};
 use super::{fails, seek, walk};
-use crate::{Container, Limits};
+use crate::{Container, Limits, Walk};
 
 fn changed(change: impl Fn(&mut Entry)) -> Entry {
     let mut changed = entry("a.csv", b"1,2\n3,4\n1,2\n3,4\n1,2\n3,4\n", 8);
@@ -88,6 +90,21 @@ fn checksums_and_lengths_that_are_wrong() {
             check_walked(&bytes, "it has 24 bytes");
             let bytes = one(|e| (e.tail, e.size_wrong, e.method, e.method_told) = (tail, 0u64.wrapping_sub(1), method, method));
             check_sought(&bytes, "longer than the 23 bytes");
+        }
+    }
+    // A header that need not tell lengths, since they follow, but tells wrong ones.
+    for (tail, method) in [(Tail::Descriptor { marked: true, wide: false }, 8), (Tail::Descriptor { marked: false, wide: true }, 12)] {
+        let packed = build::packed(&changed(|_| ()).data, method).len() as u64;
+        let with = |size| one(|e| (e.tail, e.method, e.method_told, e.header) = (tail, method, method, (size, packed)));
+        check_walked(&with(25), "it has 24 bytes, the archive says 25");
+        check_walked(&with(23), "longer than the 23 bytes");
+        for (size, known) in [(24, true), (0, false)] {
+            let mut walk = Walk::new(Box::new(std::io::Cursor::new(with(size))), Container::Zip, Limits::default());
+            walk.next().unwrap();
+            assert_eq!(walk.next().unwrap().map(|member| member.size_known()), Some(known));
+            let mut content = Vec::new();
+            assert_eq!(walk.read_to_end(&mut content).unwrap(), 24);
+            assert!(walk.next().unwrap().is_none());
         }
     }
     // What is not deflate at all.

@@ -46,7 +46,7 @@ pub fn zip_member(file: Arc<dyn ReadAt>, member: &Member, limits: &Limits) -> Re
     }
     input.consume(bytes);
     input.inner().end = place.offset + bytes as u64 + member.packed;
-    let expect = Expect { method: place.method, packed: Some(member.packed), whole: Some((member.size, place.crc)) };
+    let expect = Expect { method: place.method, packed: Some(member.packed), size: Some(member.size), crc: Some(place.crc) };
     Ok(Box::new(Reader { unpack: Unpack::new(name, &expect, limits)?, input, failed: false }))
 }
 

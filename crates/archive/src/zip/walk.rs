@@ -216,15 +216,15 @@ impl ZipWalk {
             packed = Some(0);
         }
         let told = Found { packed: local.packed, size: local.size, crc: local.crc };
-        let whole = (!descriptor).then_some((local.size, local.crc));
-        let sized = !descriptor || local.packed > 0;
+        let sized = !descriptor || (local.packed > 0 && local.size > 0);
         if sized {
             self.limits.check_ratio(local.size, local.packed, || format!("the member '{}'", local.name))?;
         }
         if !local.folder {
             self.seen.add(&local.name)?;
         }
-        let expect = Expect { method: local.method, packed, whole };
+        let (size, crc) = (sized.then_some(local.size), (!descriptor).then_some(local.crc));
+        let expect = Expect { method: local.method, packed, size, crc };
         self.current = Some(Current { name: local.name.clone(), offset: at, expect, descriptor, zip64: local.zip64, told, unpack: None });
         if local.folder {
             return Ok(None);
