@@ -1,6 +1,7 @@
 //! The text that a decoder has and has not consumed yet.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 #[cfg(test)]
 use crate::Decoder;
@@ -9,10 +10,13 @@ use crate::encoding::Mark;
 
 /// Text in UTF-8 that comes in pieces and is consumed from the front. The byte order mark is taken off, unless others do that.
 ///
-/// Whoever reads it can read it [right into the buffer](TextBuffer::room).
+/// Whoever reads it can read it [right into the buffer](TextBuffer::room). A part of it can be [shared](TextBuffer::share): then the text
+/// goes on in other memory, and what was shared stays as it is.
 pub(crate) struct TextBuffer {
     /// All of it was written once, so that room can be given away to be written to; the text is what lies below `end`.
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
+    /// Where the text was before, to go back to when nobody has a part of it any more.
+    before: Arc<Vec<u8>>,
     end: usize,
     /// Offset in the stream of the first byte.
     base: u64,
@@ -22,7 +26,7 @@ pub(crate) struct TextBuffer {
 impl TextBuffer {
     /// For text from its beginning, where a mark may stand.
     pub fn new() -> Self {
-        TextBuffer { bytes: Vec::new(), end: 0, base: 0, mark: Mark::default() }
+        TextBuffer { bytes: Arc::default(), before: Arc::default(), end: 0, base: 0, mark: Mark::default() }
     }
 
     /// For text from the middle of a file, or of which others take off the mark.
@@ -38,17 +42,23 @@ impl TextBuffer {
 
     /// Appends bytes that are text, wherever they come from.
     pub fn append(&mut self, bytes: &[u8]) {
-        self.room(bytes.len()).copy_from_slice(bytes);
-        self.end += bytes.len();
+        if !bytes.is_empty() {
+            self.room(bytes.len()).copy_from_slice(bytes);
+            self.end += bytes.len();
+        }
     }
 
     /// Room for so many bytes behind the text, for [`TextBuffer::filled`].
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
-        let end = self.end + bytes;
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
+        if self.is_shared() {
+            self.leave(0);
         }
-        &mut self.bytes[self.end..end]
+        let end = self.end + bytes;
+        let room = Arc::get_mut(&mut self.bytes).expect("nobody has a part of it");
+        if room.len() < end {
+            room.resize(end, 0);
+        }
+        &mut room[self.end..end]
     }
 
     /// Says that so many bytes of the room are what was read.
@@ -73,9 +83,47 @@ impl TextBuffer {
 
     /// Forgets the first bytes.
     pub fn discard(&mut self, bytes: usize) {
-        self.bytes.copy_within(bytes..self.end, 0);
-        self.end -= bytes;
+        match Arc::get_mut(&mut self.bytes) {
+            Some(own) => {
+                own.copy_within(bytes..self.end, 0);
+                self.end -= bytes;
+            }
+            None => self.leave(bytes),
+        }
         self.base += bytes as u64;
+    }
+
+    /// A part of the text that stays as it is, and takes the memory of all of it, for as long as it is there.
+    pub fn share(&self, part: Range<usize>) -> Shared {
+        assert!(part.start <= part.end && part.end <= self.end, "a part of the text");
+        Shared { bytes: self.bytes.clone(), part }
+    }
+
+    /// Whether somebody still has a part of it.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.bytes) > 1
+    }
+
+    /// How many bytes of memory a [shared](TextBuffer::share) part keeps alive.
+    pub fn kept(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Goes on in other memory with what lies behind the first bytes: where the text was before, unless somebody has a part of that, too,
+    /// or it is there from a much longer record.
+    fn leave(&mut self, bytes: usize) {
+        let rest = &self.bytes[bytes..self.end];
+        let next = match Arc::get_mut(&mut self.before) {
+            Some(next) if rest.len() <= next.len() && next.len() / 2 <= self.end => next,
+            _ => {
+                // As large as what there is, else it would grow piece by piece, and move each time.
+                self.before = Arc::new(vec![0; self.end]);
+                Arc::get_mut(&mut self.before).expect("it is new")
+            }
+        };
+        next[..rest.len()].copy_from_slice(rest);
+        self.end = rest.len();
+        std::mem::swap(&mut self.bytes, &mut self.before);
     }
 
     /// Forgets what lies behind so many bytes.
@@ -102,6 +150,18 @@ impl Deref for TextBuffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.end]
+    }
+}
+
+/// A part of a text that somebody has besides the buffer.
+pub(crate) struct Shared {
+    bytes: Arc<Vec<u8>>,
+    part: Range<usize>,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.part.clone()]
     }
 }
 
@@ -145,6 +205,36 @@ mod tests {
         seen.0.extend_from_slice(&appended);
         seen.1.extend_from_slice(&filled);
         assert!(seen.0 == text && seen.1 == text);
+    }
+
+    /// What was shared stays as it is, however long it is kept, and the buffer goes on as if it were not.
+    #[test]
+    fn shared_parts_stay() {
+        let text: Vec<u8> = (0..20_000u32).flat_map(|n| format!("{n},").into_bytes()).collect();
+        for kept_max in [0, 1, 2, 5] {
+            let mut buffer = TextBuffer::without_mark();
+            let mut kept = std::collections::VecDeque::new();
+            let mut places = std::collections::BTreeSet::new();
+            let mut at = 0;
+            for (n, piece) in text.chunks(1009).enumerate() {
+                read(&mut buffer, piece);
+                let gone = buffer.len() * (n % 4) / 3;
+                kept.push_back((buffer.share(gone / 2..gone), at + gone / 2..at + gone));
+                kept.drain(..kept.len().saturating_sub(kept_max));
+                if n % 3 > 0 {
+                    buffer.discard(gone);
+                    at += gone;
+                }
+                assert_eq!(buffer.offset(0), at as u64);
+                assert!(*buffer == text[at..at + buffer.len()]);
+                assert!(kept.iter().all(|(shared, place)| *shared.as_ref() == text[place.clone()]));
+                if n > 50 {
+                    places.insert(buffer.bytes.as_ptr());
+                }
+            }
+            assert!(kept_max > 1 || places.len() <= 6, "memory is used again: {} places", places.len());
+            assert_eq!(at + buffer.len(), text.len());
+        }
     }
 
     fn read(buffer: &mut TextBuffer, piece: &[u8]) {

@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::buffer::Buffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
+use bytes::Bytes;
+use tidemill_block::ascii::Ascii;
 
 use super::field::{Field, Kind, build, unfit};
 use super::index::Index;
-use super::{CsvOptions, ENCODING, Header, plain};
+use super::plain::{self, Long};
+use super::{CsvOptions, ENCODING, Header};
 use crate::buffer::TextBuffer;
 use crate::{BadRecord, Decoded, Decoder, FormatError, RECORD_BYTES_MAX};
 
@@ -31,6 +35,9 @@ pub struct CsvDecoder {
     finished: bool,
     /// The text ends inside quotes.
     unclosed: bool,
+    /// In the latest rows that were plain, those texts given as views that do not stand in them were at least half of the text, columns that
+    /// are not asked for included.
+    mostly_long: bool,
 }
 
 struct Column {
@@ -40,10 +47,6 @@ struct Column {
     kind: Kind,
     empty_is_null: bool,
 }
-
-/// Consumed bytes are cut off the buffer when there are more of them than this, so that the
-/// rest is moved rarely.
-const COMPACT_BYTES: usize = 1 << 20;
 
 impl CsvDecoder {
     /// A decoder of the columns `projection` of `physical`, for text that begins where a file
@@ -83,6 +86,7 @@ impl CsvDecoder {
             records: 0,
             finished: false,
             unclosed: false,
+            mostly_long: false,
             options: options.clone(),
         })
     }
@@ -197,8 +201,11 @@ impl CsvDecoder {
         }
     }
 
+    /// Cuts off what was consumed where that is no less than what must be moved then, or where the text goes on in other memory anyhow.
     fn compact(&mut self) {
-        if self.cursor >= COMPACT_BYTES || (self.cursor > 0 && self.cursor == self.buffer.len()) {
+        // Behind the end is who has taken a last record without a line end: nothing comes any more.
+        let Some(rest) = self.buffer.len().checked_sub(self.cursor) else { return };
+        if self.cursor > 0 && (self.cursor >= rest || self.buffer.is_shared()) {
             self.index.discard(self.taken, self.cursor);
             self.buffer.discard(self.cursor);
             self.taken = 0;
@@ -318,15 +325,22 @@ impl Decoder for CsvDecoder {
             && !options.trim_spaces
             && options.null_literal.is_none()
             && (seen_plain || self.quote.is_none_or(|quote| memchr::memchr(quote, text).is_none()));
+        // Views point into the text itself where they keep little else alive by it.
+        let shares = plain && self.mostly_long && text.len() >= self.buffer.kept() / 2;
+        let shared = shares.then(|| (Buffer::from(Bytes::from_owner(Ascii::new(self.buffer.share(begin..end)))), begin));
+        let mut long = Long { shared, bytes: 0 };
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let mut failed: Vec<usize> = Vec::new();
-            let usual = if plain { self.plain_column(column, &records, &mut failed) } else { None };
+            let usual = if plain { self.plain_column(column, &records, &mut long, &mut failed) } else { None };
             arrays.push(usual.unwrap_or_else(|| self.column(column, &records, &counts, ascii, &mut failed)));
             for row in failed {
                 let text = self.raw_field(&records[row], column.field);
                 bad.push((row, unfit(&column.name, &column.kind, text, ENCODING)));
             }
+        }
+        if plain {
+            self.mostly_long = long.bytes >= text.len() / 2 && long.bytes > 0;
         }
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
         let mut batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
@@ -384,7 +398,7 @@ impl CsvDecoder {
     }
 
     /// A column of records that have all their fields and no quotes, if its type has a faster way.
-    fn plain_column(&self, column: &Column, records: &[Record], failed: &mut Vec<usize>) -> Option<ArrayRef> {
+    fn plain_column(&self, column: &Column, records: &[Record], long: &mut Long, failed: &mut Vec<usize>) -> Option<ArrayRef> {
         let (buffer, separators) = (&*self.buffer, self.index.separators.as_slice());
         let field = column.field;
         let begin = |r: &Record| if field == 0 { r.start as usize } else { separators[r.first as usize + field - 1] as usize + 1 };
@@ -392,13 +406,13 @@ impl CsvDecoder {
         let mut bad = |row| failed.push(row);
         if field + 1 < self.physical.len() {
             let spans = records.iter().map(|r| (begin(r), separators[r.first as usize + field] as usize));
-            plain::build(&column.kind, buffer, rows, spans, empty_is_null, &mut bad)
+            plain::build(&column.kind, buffer, rows, spans, empty_is_null, long, &mut bad)
         } else {
             let spans = records.iter().map(|r| {
                 let (from, to) = (begin(r), r.end as usize);
                 (from, to - usize::from(to > from && buffer[to - 1] == b'\r'))
             });
-            plain::build(&column.kind, buffer, rows, spans, empty_is_null, &mut bad)
+            plain::build(&column.kind, buffer, rows, spans, empty_is_null, long, &mut bad)
         }
     }
 
@@ -458,7 +472,9 @@ mod tests {
     use super::*;
     use crate::buffer::feed;
     use crate::options::{OptionSet, RawOptions};
+    use arrow::array::{Array, AsArray, StringViewArray};
     use arrow::datatypes::{DataType, Field as ArrowField, TimeUnit};
+    use tidemill_block::ascii::is_known;
     use tidemill_block::{Block, text};
 
     fn schema() -> SchemaRef {
@@ -599,6 +615,75 @@ mod tests {
         let mut none = decoder(&[], &[]);
         none.push(b"a,1,2,\nb,1,2,\n");
         assert_eq!(none.next(10).unwrap().unwrap().batch.num_rows(), 2);
+    }
+
+    /// Views keep their texts while the decoder goes on, whether they point into what it read or not.
+    #[test]
+    fn views_stay_as_they_are() {
+        let columns = |texts: DataType| {
+            let column = |name: &str| ArrowField::new(name, texts.clone(), true);
+            Arc::new(Schema::new(vec![column("a"), ArrowField::new("n", DataType::Int64, true), column("b")]))
+        };
+        let long = |n: usize| "abcdefghijklmnopqrstuvwxyz0123456789".repeat(8)[n % 7..n % 250 + 7].to_string();
+        // Long texts, with short ones, quotes and texts that are not ASCII now and then, many short ones, long ones again, and a bad
+        // record. The last line has no end.
+        let odd = |n: usize| match n % 997 {
+            5 => "short".to_string(),
+            117 => format!("\"{}, \"\"quoted\"\"\"", long(n)),
+            640 => format!("{}ä", long(n)),
+            _ => long(n),
+        };
+        let mut input: String = (0..3000).map(|n| format!("{},{n},{}\n", long(n), odd(n))).collect();
+        input.extend((0..5000).map(|n| format!("x{n},{n},\n")));
+        input.extend((0..900).map(|n| format!("{},{},{}\n", long(n), if n == 850 { "bad" } else { "7" }, long(n + 9))));
+        input.pop();
+        for (cut, rows, whole) in [(usize::MAX, 100, true), (30_000, 8192, false), (5000, 8192, false), (700, 3, false)] {
+            // All batches, how many of them point into what was read, and how many could.
+            let decode = |texts: DataType, keep: bool| {
+                let mut raw = RawOptions::new("t", std::iter::empty());
+                let mut decoder = CsvDecoder::new(&CsvOptions::take(&mut raw).unwrap(), &columns(texts), &[0, 1, 2]).unwrap();
+                let (mut batches, mut shown, mut bad, mut shared) = (Vec::new(), String::new(), 0, 0);
+                let show = |batch: &RecordBatch| text::format(&Block::inserts(batch.clone(), 0));
+                let mut pieces = input.as_bytes().chunks(cut.min(input.len())).enumerate();
+                loop {
+                    let piece = pieces.next();
+                    match piece {
+                        Some((number, piece)) => feed(&mut decoder, piece, number),
+                        None => decoder.finish(),
+                    }
+                    while let Some(decoded) = decoder.next(rows).unwrap() {
+                        bad += decoded.bad.len();
+                        if let Some(first) = decoded.batch.column(0).as_any().downcast_ref::<StringViewArray>()
+                            && let (Some(buffer), Some(last)) =
+                                (first.data_buffers().first(), decoded.batch.column(2).as_string_view().data_buffers().first())
+                            && buffer.as_ptr() == last.as_ptr()
+                        {
+                            assert!(is_known(buffer));
+                            shared += 1;
+                        }
+                        shown += &show(&decoded.batch);
+                        if keep {
+                            batches.push(decoded.batch);
+                        }
+                    }
+                    if piece.is_none() {
+                        break;
+                    }
+                }
+                // What was kept is what it was.
+                assert!(!keep || batches.iter().map(show).collect::<String>() == shown);
+                (shown, bad, shared)
+            };
+            let texts = decode(DataType::Utf8, true);
+            for keep in [true, false] {
+                let views = decode(DataType::Utf8View, keep);
+                assert!((&texts.0, texts.1) == (&views.0, 1) && views.1 == 1, "cut {cut}, rows {rows}");
+                // Of a text that comes as a whole each batch is a small part.
+                assert_eq!(views.2 == 0, whole, "cut {cut}, rows {rows}");
+                let bytes = input.len() - 5000 * 12;
+                assert!(whole || views.2 >= bytes / cut.max(500) / 2, "cut {cut}, rows {rows}: {} shared", views.2);
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,16 @@ use super::field::{Kind, parse_f64, parse_i64};
 /// Values and which of them are there.
 type Parts<T> = (Vec<T>, Option<NullBuffer>);
 
+/// What views of texts that do not stand in them point to.
+#[derive(Default)]
+pub(super) struct Long {
+    /// The memory of a part of the buffer, known to be ASCII, and where in it that part begins. Without it texts are copied beside each
+    /// other.
+    pub shared: Option<(Buffer, usize)>,
+    /// How many bytes such texts have, of all columns so far.
+    pub bytes: usize,
+}
+
 /// Builds a column of `rows` fields that lie in `buffer` at `spans` (from, to), or gives `None` for a type that has no
 /// faster way. An empty field is NULL if `empty_is_null`; `bad(row)` is told of a field that does not parse.
 pub(super) fn build(
@@ -21,14 +31,15 @@ pub(super) fn build(
     rows: usize,
     spans: impl Iterator<Item = (usize, usize)> + Clone,
     empty_is_null: bool,
+    long: &mut Long,
     bad: &mut impl FnMut(usize),
 ) -> Option<ArrayRef> {
     #[cfg(target_arch = "x86_64")]
     if super::wide() {
         // SAFETY: the processor has all that the function is compiled for.
-        return unsafe { build_wide(kind, buffer, rows, spans, empty_is_null, bad) };
+        return unsafe { build_wide(kind, buffer, rows, spans, empty_is_null, long, bad) };
     }
-    build_by(kind, buffer, rows, spans, empty_is_null, bad)
+    build_by(kind, buffer, rows, spans, empty_is_null, long, bad)
 }
 
 /// As [`build_by`], with the instructions for masks and shifts that most processors have.
@@ -40,9 +51,10 @@ fn build_wide(
     rows: usize,
     spans: impl Iterator<Item = (usize, usize)> + Clone,
     empty_is_null: bool,
+    long: &mut Long,
     bad: &mut impl FnMut(usize),
 ) -> Option<ArrayRef> {
-    build_by(kind, buffer, rows, spans, empty_is_null, bad)
+    build_by(kind, buffer, rows, spans, empty_is_null, long, bad)
 }
 
 #[inline(always)]
@@ -52,6 +64,7 @@ fn build_by(
     rows: usize,
     spans: impl Iterator<Item = (usize, usize)> + Clone,
     empty_is_null: bool,
+    long: &mut Long,
     bad: &mut impl FnMut(usize),
 ) -> Option<ArrayRef> {
     Some(match kind {
@@ -64,7 +77,7 @@ fn build_by(
             Arc::new(Float64Array::new(values.into(), nulls))
         }
         Kind::Text => text(buffer, rows, spans, empty_is_null)?,
-        Kind::View => views(buffer, spans, empty_is_null)?,
+        Kind::View => views(buffer, spans, empty_is_null, long)?,
         _ => return None,
     })
 }
@@ -126,10 +139,10 @@ fn text(buffer: &[u8], rows: usize, spans: impl Iterator<Item = (usize, usize)> 
     Some(Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(data), nulls) }))
 }
 
-/// Views of texts: short ones stand in them, the others are copied beside each other. `None` if there is more of these than a view
-/// can point into.
+/// Views of texts: short ones stand in them, the others where they are shared or copied to. `None` if a view cannot point
+/// to one of them.
 #[inline(always)]
-fn views(buffer: &[u8], spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool) -> Option<ArrayRef> {
+fn views(buffer: &[u8], spans: impl Iterator<Item = (usize, usize)> + Clone, empty_is_null: bool, long: &mut Long) -> Option<ArrayRef> {
     const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
     /// So many bytes are read of a short text, whether they are its own or not.
     const READ: usize = 16;
@@ -143,9 +156,10 @@ fn views(buffer: &[u8], spans: impl Iterator<Item = (usize, usize)> + Clone, emp
         }
         masks
     };
-    let long = |(from, to): (usize, usize)| if to - from > INLINE { to - from } else { 0 };
+    let length = |(from, to): (usize, usize)| if to - from > INLINE { to - from } else { 0 };
+    let (shared, before) = (long.shared.as_ref().map(|(part, begin)| *begin..begin + part.len()), long.bytes);
     let mut data: Vec<u8> = Vec::new();
-    let (mut empty, mut too_much) = (false, false);
+    let (mut empty, mut unreachable) = (false, false);
     let view = |(from, to): (usize, usize)| {
         let bytes = to - from;
         empty |= bytes == 0;
@@ -156,23 +170,38 @@ fn views(buffer: &[u8], spans: impl Iterator<Item = (usize, usize)> + Clone, emp
             };
             return text << 32 | bytes as u128;
         }
-        if data.is_empty() {
-            data.reserve_exact(spans.clone().map(long).sum());
-        }
-        let at = data.len();
-        too_much |= i32::try_from(at + bytes).is_err();
-        data.extend_from_slice(&buffer[from..to]);
+        long.bytes += bytes;
+        let at = match &shared {
+            Some(part) => {
+                unreachable |= from < part.start || to > part.end;
+                from.wrapping_sub(part.start)
+            }
+            None => {
+                if data.is_empty() {
+                    data.reserve_exact(spans.clone().map(length).sum());
+                }
+                data.extend_from_slice(&buffer[from..to]);
+                data.len() - bytes
+            }
+        };
+        unreachable |= i32::try_from(at.wrapping_add(bytes)).is_err();
         let start = u32::from_le_bytes(*buffer[from..to].first_chunk().expect("it is longer"));
         // The number of the buffer, 0, stands in between.
         bytes as u128 | u128::from(start) << 32 | (at as u128) << 96
     };
     let views: Vec<u128> = spans.clone().map(view).collect();
-    if too_much {
+    if unreachable {
         return None;
     }
     let nulls = (empty && empty_is_null).then(|| spans.map(|(from, to)| from < to).collect::<NullBuffer>());
     // Functions that count characters need not look at them again.
-    let data = if data.is_empty() { Vec::new() } else { vec![Buffer::from(Bytes::from_owner(Ascii::new(data)))] };
+    let data = match &long.shared {
+        // Without a buffer it is known that all stand in their views, and they are compared like numbers.
+        Some((part, _)) if long.bytes > before => vec![part.clone()],
+        Some(_) => Vec::new(),
+        None if data.is_empty() => Vec::new(),
+        None => vec![Buffer::from(Bytes::from_owner(Ascii::new(data)))],
+    };
     // SAFETY: a view has its text within it or says where in the only buffer that begins; all bytes are ASCII, so any piece of them is
     // UTF-8, and those behind a short text are zero.
     Some(Arc::new(unsafe { StringViewArray::new_unchecked(views.into(), data, nulls) }))
@@ -324,12 +353,27 @@ mod tests {
                 spans.push((from, buffer.len()));
                 buffer.push(b',');
             }
-            let column = |kind| build(&kind, &buffer, spans.len(), spans.iter().copied(), empty_is_null, &mut |_| ()).unwrap();
+            let build = |kind, long: &mut Long| build(&kind, &buffer, spans.len(), spans.iter().copied(), empty_is_null, long, &mut |_| ());
+            let column = |kind| build(kind, &mut Long::default()).unwrap();
             let expect: StringArray = texts.iter().map(|text| (!empty_is_null || !text.is_empty()).then_some(text.as_str())).collect();
             assert_eq!(column(Kind::Text).as_string::<i32>(), &expect);
             let views = column(Kind::View);
             views.to_data().validate_full().unwrap();
             assert_eq!(views.as_string_view(), &StringViewArray::from(&expect));
+            let bytes = texts.iter().map(|text| text.len()).filter(|bytes| *bytes > 12).sum::<usize>();
+            for begin in [0, 3, 40] {
+                let mut long = Long { shared: Some((Buffer::from(buffer.get(begin..).unwrap_or_default()), begin)), bytes: 0 };
+                let pointing = build(Kind::View, &mut long).unwrap();
+                pointing.to_data().validate_full().unwrap();
+                assert_eq!((pointing.as_string_view(), long.bytes), (views.as_string_view(), bytes));
+                assert_eq!(pointing.as_string_view().data_buffers().len(), usize::from(bytes > 0));
+            }
+            // Long texts outside of what is shared.
+            let outside = |part: std::ops::Range<usize>| Long { shared: Some((Buffer::from(&buffer[part.clone()]), part.start)), bytes: 0 };
+            if bytes > 0 {
+                assert!(build(Kind::View, &mut outside(0..buffer.len() / 2)).is_none());
+                assert!(build(Kind::View, &mut outside(buffer.len() / 2..buffer.len())).is_none());
+            }
         }
     }
 

@@ -1,9 +1,9 @@
-//! Texts as views. A source that has its texts in one piece anyway, as pages of Parquet have them, need not copy them into
-//! columns where only a few of them, or nothing but their lengths, are wanted: it gives the place of each. And a text of up to 12 bytes
-//! stands in its view: where rows are grouped by such texts, two of them are compared like numbers.
+//! Texts as views. A source that has its texts in one piece anyway, as pages of Parquet and text that was read have them, need not
+//! copy them into columns where only a few of them, or nothing but their lengths, are wanted: it gives the place of each. And a text
+//! of up to 12 bytes stands in its view: where rows are grouped by such texts, two of them are compared like numbers.
 //!
-//! Below conditions and aggregates, that is. What is taken whole is copied once in any case, and what sorts, joins or keeps
-//! rows would keep the pages with them, so above that everything gets the texts it was planned for.
+//! Below conditions and aggregates, that is. What is taken whole is copied once in any case, and what sorts, joins or keeps rows
+//! would keep the pages, or all of the text, with them, so above that everything gets the texts it was planned for.
 
 use std::sync::Arc;
 
