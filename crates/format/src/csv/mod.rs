@@ -24,7 +24,7 @@ use crate::{option_enum, options};
 
 /// Whether the processor has what functions called `…_wide` are compiled for: nearly all since 2013.
 #[cfg(target_arch = "x86_64")]
-fn wide() -> bool {
+pub(crate) fn wide() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
@@ -34,7 +34,7 @@ fn wide() -> bool {
 
 /// Whether it has what functions called `…_widest` are compiled for: most servers since 2019.
 #[cfg(target_arch = "x86_64")]
-fn widest() -> bool {
+pub(crate) fn widest() -> bool {
     wide() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi2")
 }
 
