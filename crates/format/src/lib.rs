@@ -22,6 +22,7 @@ pub mod message;
 pub mod options;
 pub mod orc;
 pub mod parquet;
+mod processor;
 pub mod text;
 pub mod types;
 pub mod xlsx;

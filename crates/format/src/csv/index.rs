@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 #[cfg(target_arch = "x86_64")]
-use super::{wide, widest};
+use crate::processor::{wide, widest};
 
 /// What the scanner is in the middle of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

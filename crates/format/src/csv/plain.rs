@@ -35,7 +35,7 @@ pub(super) fn build(
     bad: &mut impl FnMut(usize),
 ) -> Option<ArrayRef> {
     #[cfg(target_arch = "x86_64")]
-    if super::wide() {
+    if crate::processor::wide() {
         // SAFETY: the processor has all that the function is compiled for.
         return unsafe { build_wide(kind, buffer, rows, spans, empty_is_null, long, bad) };
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use crate::csv;
+use crate::processor;
 
 /// The highest bits of the bytes of a length.
 const HIGH: usize = 0x8080_8080;
@@ -65,11 +65,11 @@ fn are_utf8(page: &[u8], begin: usize, count: usize) -> Result<(), usize> {
 fn beyond_ascii(bytes: &[u8]) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
-        if csv::widest() {
+        if processor::widest() {
             // SAFETY: the processor has all that the function is compiled for.
             return unsafe { beyond_ascii_widest(bytes) };
         }
-        if csv::wide() {
+        if processor::wide() {
             // SAFETY: as above.
             return unsafe { beyond_ascii_wide(bytes) };
         }
@@ -170,7 +170,7 @@ mod tests {
             let bytes = &bytes[part];
             assert_eq!(beyond_ascii(bytes), counted(bytes));
             #[cfg(target_arch = "x86_64")]
-            if csv::wide() {
+            if processor::wide() {
                 // SAFETY: the processor has all that the function is compiled for.
                 assert_eq!(unsafe { beyond_ascii_wide(bytes) }, counted(bytes));
             }
