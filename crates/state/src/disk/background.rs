@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::buffer::Buffer;
 use super::error::ColdError;
@@ -19,7 +19,7 @@ use super::list::{self, StateFile};
 use super::merge::{Cursor, RunCursor, merge};
 use super::place::Place;
 use super::run::Run;
-use super::system::{Advice, advise};
+use super::system::{self, Advice, advise};
 use super::writer::{Plan, RunWriter};
 
 /// Runs of about one size that are merged into one.
@@ -47,12 +47,18 @@ const NICE_WRITE: i32 = 5;
 const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
 const GARBAGE_ROWS_MIN: u64 = 100_000;
-/// Merges of so many bytes are large. They go one after the other, whatever stores of the process they are for, unless runs have
-/// piled up: two at once hold twice as much of the system's cache with what was read and what was written, and are hardly faster
+/// Merges of so many bytes are large, and so is a first filter of so many. They go one after the other, whatever stores of the
+/// process they are for, unless runs have piled up: two merges at once hold twice as much of the system's cache with what was read and what was written, and are hardly faster
 /// where the disk or the number of processors is the bound.
 const LARGE_BYTES: u64 = 1 << 30;
 /// Whose turn it is.
 static LARGE: Mutex<()> = Mutex::new(());
+/// Merges of so many bytes, and first filters, can wait: they take no more of a processor than its part `1 / (1 + REST)`, for as long as no more than
+/// `RUNS_WAITING` runs come meanwhile. To be nice is not enough: where a group of processes, or a whole machine, has a quota of
+/// processor time, what a merge takes in its spare moments is what the flow then stands still for.
+const PACED_BYTES: u64 = 128 << 20;
+const REST: u32 = 2;
+const RUNS_WAITING: usize = 32;
 /// How often a store whose turn it is not looks again.
 const TURN_POLL: Duration = Duration::from_millis(100);
 /// Rows between two looks at whether the store is ending.
@@ -97,6 +103,8 @@ pub(crate) struct State {
     write_failed: bool,
     merge_failed: bool,
     merging: bool,
+    /// With so many runs a merge that has begun is in a hurry.
+    hurried_from: usize,
     /// A thread ended that should not have.
     dead: bool,
 }
@@ -171,9 +179,29 @@ impl Turn {
     }
 }
 
+/// What a thread worked since it rested last.
+struct Pace {
+    /// Time of a processor that the thread had used then; none where the system does not tell.
+    begun: Option<Duration>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { begun: system::processor_time() }
+    }
+}
+
+impl Pace {
+    /// How long to rest now.
+    fn due(&self) -> Duration {
+        let worked = self.begun.and_then(|begun| Some(system::processor_time()?.saturating_sub(begun)));
+        worked.unwrap_or_default() * REST
+    }
+}
+
 enum Task {
     Filter { grown: Option<Arc<StoreFilter>>, runs: Runs, buffered: usize },
-    Scan(Arc<StoreFilter>, Runs, Option<Arc<Buffer>>),
+    Scan { filter: Arc<StoreFilter>, runs: Runs, frozen: Option<Arc<Buffer>>, paced: bool },
     Lighten(Arc<Run>),
     Merge { runs: Vec<Arc<Run>>, bottom: bool },
 }
@@ -201,6 +229,7 @@ impl Shared {
             write_failed: false,
             merge_failed: false,
             merging: false,
+            hurried_from: 0,
             dead: false,
         };
         Shared { place, state: Mutex::new(state), changed: Condvar::new(), stop: AtomicBool::new(false), durable }
@@ -275,13 +304,17 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn write(&self, cursors: Vec<Cursor>, plan: Plan, bottom: bool) -> Result<Option<Run>, ColdError> {
+    fn write(&self, cursors: Vec<Cursor>, plan: Plan, bottom: bool, mut pace: Option<Pace>) -> Result<Option<Run>, ColdError> {
         let mut writer = RunWriter::create(&self.place, plan, &self.stop)?;
         let mut rows = 0u32;
         merge(&self.place, cursors, bottom, |hash, row, deleted| {
             writer.push(hash, row, deleted)?;
             rows = rows.wrapping_add(1);
-            Ok(!rows.is_multiple_of(STOP_ROWS) || !writer.stopped())
+            if !rows.is_multiple_of(STOP_ROWS) {
+                return Ok(true);
+            }
+            self.rest_if_due(&mut pace);
+            Ok(!writer.stopped())
         })?;
         if writer.stopped() { Ok(None) } else { writer.finish() }
     }
@@ -296,13 +329,35 @@ impl Shared {
             // The store may be waiting for room, and a checkpoint makes it safe.
             sync: false,
         };
-        self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom)
+        self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom, None)
+    }
+
+    /// Rests for what was worked since the last rest; without a pace it does not.
+    fn rest_if_due(&self, pace: &mut Option<Pace>) {
+        if let Some(pace) = pace {
+            self.rest(pace.due());
+            *pace = Pace::default();
+        }
+    }
+
+    /// Leaves the processor to others for so long, unless there is a hurry.
+    fn rest(&self, long: Duration) {
+        let until = Instant::now() + long;
+        let mut state = self.lock();
+        while !self.stopped() && !state.is_hurried() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.wait_for(state, left);
+        }
     }
 
     /// What was read out of the system's cache is to be read out of it afterwards: of a large run the first pages may have had
     /// to go before the last were written, and rows would wait for the disk, each for itself.
     fn merge_runs(&self, runs: &[Arc<Run>], bottom: bool) -> Result<Option<Run>, ColdError> {
         let cached = is_large(runs) && runs.iter().all(|run| run.is_cached());
+        let pace = (bytes(runs) >= PACED_BYTES).then(Pace::default);
         let plan = Plan {
             rows: runs.iter().map(|run| run.counts.rows as usize).sum(),
             first: runs.iter().map(|run| run.counts.first).min().unwrap_or(0),
@@ -311,7 +366,7 @@ impl Shared {
             sync: self.durable.load(Ordering::Relaxed),
         };
         let cursors = runs.iter().rev().filter_map(|run| Cursor::run(run).transpose()).collect::<Result<Vec<_>, _>>()?;
-        let merged = self.write(cursors, plan, bottom)?;
+        let merged = self.write(cursors, plan, bottom, pace)?;
         let go_on = || !self.stopped() && !self.lock().is_piled();
         merged.iter().filter(|_| cached).for_each(|run| run.fetch(go_on));
         Ok(merged)
@@ -337,7 +392,8 @@ impl Shared {
     }
 
     /// Enters the hashes of runs and a buffer into the parts of a filter; `false` if the store ended before.
-    fn scan(&self, filter: &StoreFilter, runs: &Runs, frozen: Option<&Buffer>) -> Result<bool, ColdError> {
+    fn scan(&self, filter: &StoreFilter, runs: &Runs, frozen: Option<&Buffer>, paced: bool) -> Result<bool, ColdError> {
+        let mut pace = paced.then(Pace::default);
         if let Some(buffer) = frozen {
             filter.insert(buffer.hashes());
             filter.deleted(buffer.deletions());
@@ -368,6 +424,7 @@ impl Shared {
                 }
                 filter.insert(&hashes);
                 filter.deleted(deleted.iter().copied());
+                self.rest_if_due(&mut pace);
                 if self.stopped() {
                     return Ok(false);
                 }
@@ -444,6 +501,11 @@ impl State {
         self.runs.len() >= RUNS_PILED
     }
 
+    /// Whether a merge that could take its time must not.
+    fn is_hurried(&self) -> bool {
+        self.is_piled() || self.runs.len() >= self.hurried_from
+    }
+
     /// Whether there is room for a buffer to be written.
     pub fn has_room(&self) -> bool {
         self.frozen.is_none() && self.runs.len() < RUNS_MAX
@@ -471,6 +533,11 @@ impl State {
         tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>(), fan_in)
     }
 
+    /// Whether to read all of these may be begun now; takes the turn for it if it is much.
+    fn may_begin(&self, runs: &[Arc<Run>], turn: &mut Turn) -> bool {
+        bytes(runs) < LARGE_BYTES || self.is_piled() || turn.take()
+    }
+
     fn task(&mut self, place: &Place, turn: &mut Turn) -> Option<Task> {
         match std::mem::replace(&mut self.growth, Growth::None) {
             Growth::Wanted(buffered) => {
@@ -479,8 +546,14 @@ impl State {
                 return Some(Task::Filter { grown: self.filter.clone(), runs: self.runs.clone(), buffered });
             }
             Growth::Scan(filter, runs, frozen) => {
-                self.growth = Growth::Scanning;
-                return Some(Task::Scan(filter, runs, frozen));
+                // After a restart all is read.
+                let first = self.filter.is_none();
+                if !first || self.may_begin(&runs, turn) {
+                    self.growth = Growth::Scanning;
+                    self.hurried_from = self.runs.len() + RUNS_WAITING;
+                    return Some(Task::Scan { paced: first && bytes(&runs) >= PACED_BYTES, filter, runs, frozen });
+                }
+                self.growth = Growth::Scan(filter, runs, frozen);
             }
             other => self.growth = other,
         }
@@ -491,17 +564,23 @@ impl State {
             return None;
         }
         let range = self.mergeable()?;
-        if is_large(&self.runs[range.clone()]) && !self.is_piled() && !turn.take() {
+        if !self.may_begin(&self.runs[range.clone()], turn) {
             return None;
         }
         self.merging = true;
+        self.hurried_from = self.runs.len() + RUNS_WAITING;
         Some(Task::Merge { bottom: range.start == 0, runs: self.runs[range].to_vec() })
     }
 }
 
+/// Bytes of all of these.
+fn bytes(runs: &[Arc<Run>]) -> u64 {
+    runs.iter().map(|run| run.bytes).sum()
+}
+
 /// Whether to merge these is much work.
 fn is_large(runs: &[Arc<Run>]) -> bool {
-    runs.iter().map(|run| run.bytes).sum::<u64>() >= LARGE_BYTES
+    bytes(runs) >= LARGE_BYTES
 }
 
 /// The run whose filter takes most memory, if they all take more than `limit` bytes.
@@ -544,7 +623,7 @@ fn tiered(sizes: &[u64], fan_in: usize) -> Option<Range<usize>> {
 
 /// The thread that writes buffers, and makes the files of a checkpoint safe.
 fn write_buffers(shared: &Shared) {
-    step_back(NICE_WRITE);
+    system::step_back(NICE_WRITE);
     loop {
         let (buffer, sequence, bottom) = {
             let mut state = shared.lock();
@@ -609,15 +688,9 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
-/// Lets other threads go first: what this one does is for rows that need less time.
-fn step_back(by: i32) {
-    // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, by) };
-}
-
 /// The thread that merges runs and makes filters.
 fn tidy(shared: &Shared) {
-    step_back(NICE_MERGE);
+    system::step_back(NICE_MERGE);
     loop {
         let mut turn = Turn::default();
         let task = {
@@ -644,7 +717,7 @@ fn tidy(shared: &Shared) {
                 }
                 state.growth = filter.map_or(Growth::None, Growth::Offered);
             }
-            Task::Scan(filter, runs, frozen) => match shared.scan(&filter, &runs, frozen.as_deref()) {
+            Task::Scan { filter, runs, frozen, paced } => match shared.scan(&filter, &runs, frozen.as_deref(), paced) {
                 Ok(true) => {
                     let mut state = shared.lock();
                     let whole = state.filter.as_ref().map(|old| Arc::new(old.with(&filter)));
@@ -740,6 +813,28 @@ mod tests {
         }
         drop(turn);
         assert!(begins(&runs(FAN_IN, LARGE_BYTES), &mut other) && other.held.is_some());
+    }
+
+    /// A merge that can wait rests for a multiple of what it worked, but not if there is a hurry, nor when the store ends.
+    #[test]
+    fn merges_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::new(Place::new(dir.path().to_path_buf(), "op".into(), &[DataType::Int64], 1).unwrap(), Vec::new(), Vec::new());
+        let (pace, before) = (Pace::default(), system::processor_time().expect("the system tells"));
+        while system::processor_time().unwrap() < before + Duration::from_millis(10) {}
+        let due = pace.due();
+        assert!(due >= Duration::from_millis(10) * REST);
+        shared.lock().hurried_from = 1;
+        let before = Instant::now();
+        shared.rest(due);
+        assert!(before.elapsed() >= due);
+        // The test would last for hours.
+        let hour = Duration::from_secs(3600);
+        shared.lock().hurried_from = 0;
+        shared.rest(hour);
+        shared.lock().hurried_from = 1;
+        shared.end();
+        shared.rest(hour);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! What the kernel is asked, and told, about the files of a store.
+//! What the kernel is asked, and told, about the files of a store and the threads that tidy it.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 /// How many bytes of a file are in the kernel's cache, of `bytes` from `offset` on, which begins a page.
 ///
@@ -70,4 +71,18 @@ pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
     };
     // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
+}
+
+/// Time of a processor that this thread has used; none if the system does not tell.
+pub(crate) fn processor_time() -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the struct that it is given.
+    let answer = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    (answer == 0).then(|| Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
+/// Lets other threads go first: what this one does is for rows that need less time.
+pub(crate) fn step_back(by: i32) {
+    // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, by) };
 }

@@ -3,7 +3,9 @@
 //!
 //! A request goes to the connection that was used last, else waits for one; connections are made while
 //! requests wait. Each connection is a task ([`super::connection`]) that takes the next request itself, so
-//! that a busy pool hands nothing over. Nothing here waits, and everything but [`Link`] stays on its thread.
+//! that a busy pool hands nothing over. Where many are under way, answers are gathered for a small part of the time that
+//! one takes before the shard hears of them: to wake it, and for it to order further ones, costs as much for one answer as for
+//! ten. Nothing here waits, and everything but [`Link`] stays on its thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use tidemill_connect::{Failure, Waker};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::sleep;
 
 use super::connection;
 use super::server::{Job, Outcome, Server};
@@ -25,6 +28,16 @@ use super::server::{Job, Outcome, Server};
 const CONNECTING_MAX: usize = 64;
 /// How long the addresses of a name are taken for true.
 const ADDRESSES_FOR: Duration = Duration::from_secs(10);
+
+/// Answers are gathered for this part of the time that one takes on average, and no longer than that long, if so many calls are
+/// under way: some three come meanwhile at least, and calls take some hundredths longer.
+const GATHER_PART: u32 = 20;
+const GATHER_MAX: Duration = Duration::from_millis(5);
+const GATHER_CALLS: usize = 64;
+/// The least time that the timer of a thread keeps.
+const GATHER_MIN: Duration = Duration::from_millis(1);
+/// Of the average time of a call, so much is the last one's.
+const NEWEST_PART: u32 = 16;
 
 /// What the lookup of a shard and its pool share. What it holds is bounded by the calls under way, which the
 /// operator bounds.
@@ -74,12 +87,16 @@ impl Link {
         self.ordered.notify_one();
     }
 
-    fn finish(&self, call: u64, outcome: Outcome) {
+    /// Puts down what came of a request; whether the shard is to be told, as it is not for further ones.
+    #[must_use]
+    fn put(&self, call: u64, outcome: Outcome) -> bool {
         let mut done = lock(&self.done);
         done.push((call, outcome));
-        let first = done.len() == 1;
-        drop(done);
-        if first {
+        done.len() == 1
+    }
+
+    fn finish(&self, call: u64, outcome: Outcome) {
+        if self.put(call, outcome) {
             self.wake.wake();
         }
     }
@@ -92,8 +109,10 @@ pub(super) struct Pool {
     queue: RefCell<VecDeque<Job>>,
     /// Connections without work, the one used last at the end.
     idle: RefCell<Vec<Rc<Seat>>>,
-    /// Where calls are under way.
-    running: RefCell<HashMap<u64, Rc<Seat>>>,
+    /// Where calls are under way, and since when.
+    running: RefCell<HashMap<u64, (Rc<Seat>, Instant)>>,
+    /// How long one takes on average; nothing before the first.
+    takes: Cell<Duration>,
     /// Connections, those being made included.
     open: Cell<usize>,
     connecting: Cell<usize>,
@@ -148,6 +167,7 @@ pub(super) async fn serve(link: Arc<Link>, server: Server) {
         queue: RefCell::default(),
         idle: RefCell::default(),
         running: RefCell::default(),
+        takes: Cell::default(),
         open: Cell::new(0),
         connecting: Cell::new(0),
         addresses: tokio::sync::Mutex::new(None),
@@ -174,7 +194,7 @@ impl Pool {
         let idle = self.idle.borrow_mut().pop();
         match idle {
             Some(seat) => {
-                self.running.borrow_mut().insert(job.call, seat.clone());
+                self.run(job.call, &seat);
                 *seat.job.borrow_mut() = Some(job);
                 seat.wake();
             }
@@ -182,9 +202,13 @@ impl Pool {
         }
     }
 
+    fn run(&self, call: u64, seat: &Rc<Seat>) {
+        self.running.borrow_mut().insert(call, (seat.clone(), Instant::now()));
+    }
+
     fn cancel(&self, call: u64) {
         let running = self.running.borrow().get(&call).cloned();
-        if let Some(seat) = running {
+        if let Some((seat, _)) = running {
             seat.cancelled.set(true);
             seat.wake();
             return;
@@ -240,7 +264,7 @@ impl Pool {
         seat.cancelled.set(false);
         let job = self.queue.borrow_mut().pop_front();
         match &job {
-            Some(job) => drop(self.running.borrow_mut().insert(job.call, seat.clone())),
+            Some(job) => self.run(job.call, seat),
             None => self.idle.borrow_mut().push(seat.clone()),
         }
         job
@@ -265,7 +289,7 @@ impl Pool {
         let idle = self.idle.borrow_mut().pop();
         match idle {
             Some(other) => {
-                self.running.borrow_mut().insert(job.call, other.clone());
+                self.run(job.call, &other);
                 *other.job.borrow_mut() = Some(job);
                 other.wake();
             }
@@ -275,8 +299,24 @@ impl Pool {
 
     /// What came of a request.
     pub fn finish(&self, call: u64, outcome: Outcome) {
-        self.running.borrow_mut().remove(&call);
-        self.link.finish(call, outcome);
+        let ran = self.running.borrow_mut().remove(&call);
+        if let Some((_, begun)) = ran {
+            let (took, before) = (begun.elapsed(), self.takes.get());
+            self.takes.set(if before.is_zero() { took } else { before - before / NEWEST_PART + took / NEWEST_PART });
+        }
+        if !self.link.put(call, outcome) {
+            return;
+        }
+        match gather_for(self.takes.get(), self.running.borrow().len()) {
+            None => self.link.wake.wake(),
+            Some(long) => {
+                let link = self.link.clone();
+                spawn_local(async move {
+                    sleep(long).await;
+                    link.wake.wake();
+                });
+            }
+        }
     }
 
     /// The addresses of the server.
@@ -296,5 +336,26 @@ impl Pool {
         let addresses: Vec<SocketAddr> = found.collect();
         *known = Some((addresses.clone(), Instant::now()));
         Ok(addresses)
+    }
+}
+
+/// How long to gather answers while so many more are under way that take so long each; none if that does not pay.
+fn gather_for(takes: Duration, running: usize) -> Option<Duration> {
+    let long = (takes / GATHER_PART).min(GATHER_MAX);
+    (running >= GATHER_CALLS && long >= GATHER_MIN).then_some(long)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_gathered_where_many_come() {
+        let ms = Duration::from_millis;
+        assert_eq!(gather_for(ms(100), GATHER_CALLS), Some(ms(5)));
+        assert_eq!(gather_for(ms(60), 1000), Some(ms(3)));
+        assert_eq!(gather_for(ms(60_000), 1000), Some(GATHER_MAX));
+        assert_eq!(gather_for(ms(100), GATHER_CALLS - 1), None, "too few");
+        assert_eq!(gather_for(ms(10), 1000), None, "fast ones come together anyway");
     }
 }
