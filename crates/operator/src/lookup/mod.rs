@@ -228,7 +228,9 @@ impl LookupJoin {
         loop {
             let now = (self.clock)();
             self.settled.clear();
-            if self.woken.swap(false, Ordering::AcqRel) {
+            // Those that nobody has been told of yet shall not be taken for late.
+            let due = self.asking.due().is_some_and(|due| due <= now);
+            if self.woken.swap(false, Ordering::AcqRel) || due {
                 self.asking.collect(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
             }
             self.asking.expire(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;

@@ -47,18 +47,26 @@ const NICE_WRITE: i32 = 5;
 const GROWTH_TRIED: u64 = 16;
 /// Smaller stores are not merged for their hidden rows.
 const GARBAGE_ROWS_MIN: u64 = 100_000;
-/// Merges of so many bytes are large, and so is a first filter of so many. They go one after the other, whatever stores of the
-/// process they are for, unless runs have piled up: two merges at once hold twice as much of the system's cache with what was read and what was written, and are hardly faster
+/// Merges of so many bytes are large. They go one after the other, whatever stores of the process they are for, unless runs have
+/// piled up: two at once hold twice as much of the system's cache with what was read and what was written, and are hardly faster
 /// where the disk or the number of processors is the bound.
 const LARGE_BYTES: u64 = 1 << 30;
 /// Whose turn it is.
 static LARGE: Mutex<()> = Mutex::new(());
-/// Merges of so many bytes, and first filters, can wait: they take no more of a processor than its part `1 / (1 + REST)`, for as long as no more than
-/// `RUNS_WAITING` runs come meanwhile. To be nice is not enough: where a group of processes, or a whole machine, has a quota of
-/// processor time, what a merge takes in its spare moments is what the flow then stands still for.
+/// Merges of so many bytes can wait, and so can the first filter of so many after a restart: they rest between pieces of work. To be
+/// nice is not enough: where a group of processes, or a whole machine, has a quota of processor time, what is taken in spare moments
+/// is what the flow then stands still for.
 const PACED_BYTES: u64 = 128 << 20;
+/// They rest so many times as long as they work.
 const REST: u32 = 2;
+/// But not once so many runs have come meanwhile,
 const RUNS_WAITING: usize = 32;
+/// nor while what has come, so many times, is more than what was read, and this much more: a row is merged some three times, so
+/// merges that rest would fall behind, and rows be looked for in more runs.
+const COMING_TIMES: u64 = 4;
+const COMING_BYTES: u64 = 256 << 20;
+/// They rest after so many bytes, or `STOP_ROWS`: work of a millisecond or two.
+const REST_BYTES: usize = 1 << 20;
 /// How often a store whose turn it is not looks again.
 const TURN_POLL: Duration = Duration::from_millis(100);
 /// Rows between two looks at whether the store is ending.
@@ -103,8 +111,10 @@ pub(crate) struct State {
     write_failed: bool,
     merge_failed: bool,
     merging: bool,
-    /// With so many runs a merge that has begun is in a hurry.
+    /// With so many runs what a thread is at is in a hurry.
     hurried_from: usize,
+    /// Bytes of all buffers that were written.
+    arrived: u64,
     /// A thread ended that should not have.
     dead: bool,
 }
@@ -179,19 +189,22 @@ impl Turn {
     }
 }
 
-/// What a thread worked since it rested last.
+/// How far work has come that can wait.
 struct Pace {
-    /// Time of a processor that the thread had used then; none where the system does not tell.
+    /// Time of a processor that the thread had used after its last rest; none where the system does not tell.
     begun: Option<Duration>,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Pace { begun: system::processor_time() }
-    }
+    /// What had come when the work began, bytes.
+    arrived: u64,
+    /// What was read since, bytes.
+    read: u64,
 }
 
 impl Pace {
+    /// Whether it is fast enough for what has come until now.
+    fn keeps_up(&self, arrived: u64) -> bool {
+        (arrived - self.arrived).saturating_mul(COMING_TIMES) <= self.read + COMING_BYTES
+    }
+
     /// How long to rest now.
     fn due(&self) -> Duration {
         let worked = self.begun.and_then(|begun| Some(system::processor_time()?.saturating_sub(begun)));
@@ -230,6 +243,7 @@ impl Shared {
             merge_failed: false,
             merging: false,
             hurried_from: 0,
+            arrived: 0,
             dead: false,
         };
         Shared { place, state: Mutex::new(state), changed: Condvar::new(), stop: AtomicBool::new(false), durable }
@@ -306,14 +320,16 @@ impl Shared {
 
     fn write(&self, cursors: Vec<Cursor>, plan: Plan, bottom: bool, mut pace: Option<Pace>) -> Result<Option<Run>, ColdError> {
         let mut writer = RunWriter::create(&self.place, plan, &self.stop)?;
-        let mut rows = 0u32;
+        let (mut rows, mut bytes) = (0, 0);
         merge(&self.place, cursors, bottom, |hash, row, deleted| {
             writer.push(hash, row, deleted)?;
-            rows = rows.wrapping_add(1);
-            if !rows.is_multiple_of(STOP_ROWS) {
+            rows += 1;
+            bytes += row.len();
+            if rows < STOP_ROWS && bytes < REST_BYTES {
                 return Ok(true);
             }
-            self.rest_if_due(&mut pace);
+            self.rest_if_due(&mut pace, bytes as u64);
+            (rows, bytes) = (0, 0);
             Ok(!writer.stopped())
         })?;
         if writer.stopped() { Ok(None) } else { writer.finish() }
@@ -332,12 +348,20 @@ impl Shared {
         self.write(Cursor::buffer(buffer).into_iter().collect(), plan, bottom, None)
     }
 
-    /// Rests for what was worked since the last rest; without a pace it does not.
-    fn rest_if_due(&self, pace: &mut Option<Pace>) {
-        if let Some(pace) = pace {
+    /// Rests for what was worked since the last rest, in which so many bytes were read; without a pace it does not.
+    fn rest_if_due(&self, pace: &mut Option<Pace>, bytes: u64) {
+        let Some(pace) = pace else { return };
+        pace.read += bytes;
+        let arrived = self.lock().arrived;
+        if pace.keeps_up(arrived) {
             self.rest(pace.due());
-            *pace = Pace::default();
         }
+        pace.begun = system::processor_time();
+    }
+
+    /// The pace of work that begins.
+    fn pace(&self) -> Pace {
+        Pace { begun: system::processor_time(), arrived: self.lock().arrived, read: 0 }
     }
 
     /// Leaves the processor to others for so long, unless there is a hurry.
@@ -357,7 +381,7 @@ impl Shared {
     /// to go before the last were written, and rows would wait for the disk, each for itself.
     fn merge_runs(&self, runs: &[Arc<Run>], bottom: bool) -> Result<Option<Run>, ColdError> {
         let cached = is_large(runs) && runs.iter().all(|run| run.is_cached());
-        let pace = (bytes(runs) >= PACED_BYTES).then(Pace::default);
+        let pace = (bytes(runs) >= PACED_BYTES).then(|| self.pace());
         let plan = Plan {
             rows: runs.iter().map(|run| run.counts.rows as usize).sum(),
             first: runs.iter().map(|run| run.counts.first).min().unwrap_or(0),
@@ -393,7 +417,8 @@ impl Shared {
 
     /// Enters the hashes of runs and a buffer into the parts of a filter; `false` if the store ended before.
     fn scan(&self, filter: &StoreFilter, runs: &Runs, frozen: Option<&Buffer>, paced: bool) -> Result<bool, ColdError> {
-        let mut pace = paced.then(Pace::default);
+        let mut pace = paced.then(|| self.pace());
+        let row_bytes = bytes(runs) / runs.iter().map(|run| run.counts.rows).sum::<u64>().max(1);
         if let Some(buffer) = frozen {
             filter.insert(buffer.hashes());
             filter.deleted(buffer.deletions());
@@ -424,7 +449,7 @@ impl Shared {
                 }
                 filter.insert(&hashes);
                 filter.deleted(deleted.iter().copied());
-                self.rest_if_due(&mut pace);
+                self.rest_if_due(&mut pace, hashes.len() as u64 * row_bytes);
                 if self.stopped() {
                     return Ok(false);
                 }
@@ -501,9 +526,11 @@ impl State {
         self.runs.len() >= RUNS_PILED
     }
 
-    /// Whether a merge that could take its time must not.
+    /// Whether work that could take its time must not: runs come faster than they are merged, or rows are looked for in all runs as
+    /// long as there is no filter of the whole store, which waits for the work.
     fn is_hurried(&self) -> bool {
-        self.is_piled() || self.runs.len() >= self.hurried_from
+        let awaited = self.filter.is_none() && matches!(self.growth, Growth::Wanted(_) | Growth::Scan(..));
+        self.is_piled() || self.runs.len() >= self.hurried_from || awaited
     }
 
     /// Whether there is room for a buffer to be written.
@@ -533,11 +560,6 @@ impl State {
         tiered(&runs.iter().map(|run| run.bytes).collect::<Vec<_>>(), fan_in)
     }
 
-    /// Whether to read all of these may be begun now; takes the turn for it if it is much.
-    fn may_begin(&self, runs: &[Arc<Run>], turn: &mut Turn) -> bool {
-        bytes(runs) < LARGE_BYTES || self.is_piled() || turn.take()
-    }
-
     fn task(&mut self, place: &Place, turn: &mut Turn) -> Option<Task> {
         match std::mem::replace(&mut self.growth, Growth::None) {
             Growth::Wanted(buffered) => {
@@ -546,14 +568,12 @@ impl State {
                 return Some(Task::Filter { grown: self.filter.clone(), runs: self.runs.clone(), buffered });
             }
             Growth::Scan(filter, runs, frozen) => {
-                // After a restart all is read.
-                let first = self.filter.is_none();
-                if !first || self.may_begin(&runs, turn) {
-                    self.growth = Growth::Scanning;
-                    self.hurried_from = self.runs.len() + RUNS_WAITING;
-                    return Some(Task::Scan { paced: first && bytes(&runs) >= PACED_BYTES, filter, runs, frozen });
-                }
-                self.growth = Growth::Scan(filter, runs, frozen);
+                self.growth = Growth::Scanning;
+                self.hurried_from = self.runs.len() + RUNS_WAITING;
+                // The first one after a restart reads all that there is; later ones read a part, and are waited for.
+                let counting: f64 = runs.iter().map(|run| run.bytes as f64 * run.part()).sum();
+                let paced = self.filter.is_none() && counting >= PACED_BYTES as f64;
+                return Some(Task::Scan { filter, runs, frozen, paced });
             }
             other => self.growth = other,
         }
@@ -564,7 +584,7 @@ impl State {
             return None;
         }
         let range = self.mergeable()?;
-        if !self.may_begin(&self.runs[range.clone()], turn) {
+        if is_large(&self.runs[range.clone()]) && !self.is_piled() && !turn.take() {
             return None;
         }
         self.merging = true;
@@ -665,6 +685,7 @@ fn write_buffers(shared: &Shared) {
         let mut state = shared.lock();
         match written {
             Ok(run) => {
+                state.arrived += run.as_ref().map_or(0, |run| run.bytes);
                 let mut runs = state.runs.to_vec();
                 runs.extend(run.map(Arc::new));
                 state.runs = Arc::new(runs);
@@ -820,7 +841,7 @@ mod tests {
     fn merges_rest() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::new(Place::new(dir.path().to_path_buf(), "op".into(), &[DataType::Int64], 1).unwrap(), Vec::new(), Vec::new());
-        let (pace, before) = (Pace::default(), system::processor_time().expect("the system tells"));
+        let (pace, before) = (shared.pace(), system::processor_time().expect("the system tells"));
         while system::processor_time().unwrap() < before + Duration::from_millis(10) {}
         let due = pace.due();
         assert!(due >= Duration::from_millis(10) * REST);
@@ -835,6 +856,15 @@ mod tests {
         shared.lock().hurried_from = 1;
         shared.end();
         shared.rest(hour);
+    }
+
+    #[test]
+    fn merges_that_fall_behind_do_not_rest() {
+        let mut pace = Pace { begun: None, arrived: 1 << 40, read: 0 };
+        let keeps_up = |pace: &Pace, come: u64| pace.keeps_up((1 << 40) + come);
+        assert!(keeps_up(&pace, COMING_BYTES / COMING_TIMES) && !keeps_up(&pace, COMING_BYTES / COMING_TIMES + 1));
+        pace.read = 4 << 30;
+        assert!(keeps_up(&pace, 1 << 30) && !keeps_up(&pace, 2 << 30));
     }
 
     #[test]

@@ -29,15 +29,16 @@ const CONNECTING_MAX: usize = 64;
 /// How long the addresses of a name are taken for true.
 const ADDRESSES_FOR: Duration = Duration::from_secs(10);
 
-/// Answers are gathered for this part of the time that one takes on average, and no longer than that long, if so many calls are
-/// under way: some three come meanwhile at least, and calls take some hundredths longer.
-const GATHER_PART: u32 = 20;
-const GATHER_MAX: Duration = Duration::from_millis(5);
+/// Answers are gathered for the time in which so many come, if so many calls are under way.
+const GATHER_ANSWERS: u32 = 8;
 const GATHER_CALLS: usize = 64;
-/// The least time that the timer of a thread keeps.
-const GATHER_MIN: Duration = Duration::from_millis(1);
-/// Of the average time of a call, so much is the last one's.
-const NEWEST_PART: u32 = 16;
+/// But no longer than the time that a call takes on average divided by this, nor than this long.
+const GATHER_DIVISOR: u32 = 20;
+const GATHER_MAX: Duration = Duration::from_millis(5);
+/// Timers go by milliseconds, so that one of a single one may take twice as long.
+const GATHER_MIN: Duration = Duration::from_millis(2);
+/// The last call counts for this part of the average, as its divisor.
+const NEWEST_DIVISOR: u32 = 16;
 
 /// What the lookup of a shard and its pool share. What it holds is bounded by the calls under way, which the
 /// operator bounds.
@@ -113,6 +114,8 @@ pub(super) struct Pool {
     running: RefCell<HashMap<u64, (Rc<Seat>, Instant)>>,
     /// How long one takes on average; nothing before the first.
     takes: Cell<Duration>,
+    /// The shard is to be told of answers when a timer has run off; somebody may tell it before.
+    gathering: Rc<Cell<bool>>,
     /// Connections, those being made included.
     open: Cell<usize>,
     connecting: Cell<usize>,
@@ -168,6 +171,7 @@ pub(super) async fn serve(link: Arc<Link>, server: Server) {
         idle: RefCell::default(),
         running: RefCell::default(),
         takes: Cell::default(),
+        gathering: Rc::default(),
         open: Cell::new(0),
         connecting: Cell::new(0),
         addresses: tokio::sync::Mutex::new(None),
@@ -300,23 +304,29 @@ impl Pool {
     /// What came of a request.
     pub fn finish(&self, call: u64, outcome: Outcome) {
         let ran = self.running.borrow_mut().remove(&call);
-        if let Some((_, begun)) = ran {
+        // What was cut short, or refused at once, says nothing about others.
+        if let (Some((_, begun)), Outcome::Body(_) | Outcome::Nothing) = (ran, &outcome) {
             let (took, before) = (begun.elapsed(), self.takes.get());
-            self.takes.set(if before.is_zero() { took } else { before - before / NEWEST_PART + took / NEWEST_PART });
+            let average = before - before / NEWEST_DIVISOR + took / NEWEST_DIVISOR;
+            self.takes.set(if before.is_zero() { took } else { average });
         }
+        let running = self.running.borrow().len();
         if !self.link.put(call, outcome) {
+            // Those that were begun together come together: hardly any is left to gather.
+            if running < GATHER_CALLS / 4 && self.gathering.replace(false) {
+                self.link.wake.wake();
+            }
             return;
         }
-        match gather_for(self.takes.get(), self.running.borrow().len()) {
-            None => self.link.wake.wake(),
-            Some(long) => {
-                let link = self.link.clone();
-                spawn_local(async move {
-                    sleep(long).await;
-                    link.wake.wake();
-                });
+        let Some(long) = gather_for(self.takes.get(), running + 1) else { return self.link.wake.wake() };
+        self.gathering.set(true);
+        let (link, gathering) = (self.link.clone(), self.gathering.clone());
+        spawn_local(async move {
+            sleep(long).await;
+            if gathering.replace(false) {
+                link.wake.wake();
             }
-        }
+        });
     }
 
     /// The addresses of the server.
@@ -339,9 +349,10 @@ impl Pool {
     }
 }
 
-/// How long to gather answers while so many more are under way that take so long each; none if that does not pay.
+/// How long to gather answers where so many calls are under way that take so long each; none if that does not pay.
 fn gather_for(takes: Duration, running: usize) -> Option<Duration> {
-    let long = (takes / GATHER_PART).min(GATHER_MAX);
+    let coming = takes * GATHER_ANSWERS / u32::try_from(running.max(1)).unwrap_or(u32::MAX);
+    let long = coming.min(takes / GATHER_DIVISOR).min(GATHER_MAX);
     (running >= GATHER_CALLS && long >= GATHER_MIN).then_some(long)
 }
 
@@ -350,12 +361,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_gathered_where_many_come() {
+    fn answers_are_gathered_where_few_come_at_once() {
         let ms = Duration::from_millis;
         assert_eq!(gather_for(ms(100), GATHER_CALLS), Some(ms(5)));
-        assert_eq!(gather_for(ms(60), 1000), Some(ms(3)));
+        assert_eq!(gather_for(ms(60), 100), Some(ms(3)));
+        assert_eq!(gather_for(ms(90), 300), Some(Duration::from_micros(2400)));
         assert_eq!(gather_for(ms(60_000), 1000), Some(GATHER_MAX));
         assert_eq!(gather_for(ms(100), GATHER_CALLS - 1), None, "too few");
-        assert_eq!(gather_for(ms(10), 1000), None, "fast ones come together anyway");
+        assert_eq!(gather_for(ms(10), 100), None, "too fast");
+        assert_eq!(gather_for(ms(100), 1000), None, "many come at once anyway");
     }
 }
