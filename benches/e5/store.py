@@ -34,7 +34,7 @@ def options(p):
     p.add_argument("--checkpoints", action="store_true", help="with a state directory")
     p.add_argument("--sink", choices=["blackhole", "kafka"], default="blackhole", help="where the counts go, with a broker")
     p.add_argument("--samza", default="0 1,1 1,8 1,8 3", help="its threads and messages in flight; '' for none")
-    p.add_argument("--samza-keys", type=int, default=1_000_000)
+    p.add_argument("--samza-keys", type=int, default=5_000_000)
     p.add_argument("--running", action="store_true", help="use the broker that runs")
     p.add_argument("--full", action="store_true", help="with --running: the topic is full from an earlier run")
     out_option(p, "store")

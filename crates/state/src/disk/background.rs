@@ -59,10 +59,10 @@ static LARGE: Mutex<()> = Mutex::new(());
 const PACED_BYTES: u64 = 128 << 20;
 /// They rest so many times as long as they work.
 const REST: u32 = 2;
-/// But not once so many runs have come meanwhile,
+/// They do not rest once so many runs have come since they began.
 const RUNS_WAITING: usize = 32;
-/// nor while what has come, so many times, is more than what was read, and this much more: a row is merged some three times, so
-/// merges that rest would fall behind, and rows be looked for in more runs.
+/// Nor while so many times what has come since then is more than what they have read and `COMING_BYTES`: a row is merged some three
+/// times, so merges that rest would fall behind, and rows be looked for in more runs.
 const COMING_TIMES: u64 = 4;
 const COMING_BYTES: u64 = 256 << 20;
 /// They rest after so many bytes, or `STOP_ROWS`: work of a millisecond or two.

@@ -29,11 +29,13 @@ const CONNECTING_MAX: usize = 64;
 /// How long the addresses of a name are taken for true.
 const ADDRESSES_FOR: Duration = Duration::from_secs(10);
 
-/// Answers are gathered for the time in which so many come, if so many calls are under way.
-const GATHER_ANSWERS: u32 = 8;
+/// Answers are gathered if so many calls are under way.
 const GATHER_CALLS: usize = 64;
-/// But no longer than the time that a call takes on average divided by this, nor than this long.
+/// For the time in which so many come,
+const GATHER_ANSWERS: u32 = 8;
+/// but no longer than a call takes on average divided by this,
 const GATHER_DIVISOR: u32 = 20;
+/// nor than this.
 const GATHER_MAX: Duration = Duration::from_millis(5);
 /// Timers go by milliseconds, so that one of a single one may take twice as long.
 const GATHER_MIN: Duration = Duration::from_millis(2);
