@@ -235,7 +235,7 @@ def main(a):
     if cells:
         heads = {
             "first": "first row, s", "checkpoints": "checkpoints", "p50": "delay p50, ms", "p99": "p99", "worst": "longest stop, ms",
-            "still": "of it the machine stood still, ms", "stood": "in all, ms",
+            "still": "of it the machine stood still, ms", "stood": "the machine stood still in all, ms",
             "behind": "in the last second, ms",
         }
         column = lambda key: [cell[key] for cell in cells]
