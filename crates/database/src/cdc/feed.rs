@@ -283,6 +283,27 @@ impl Feed {
         Ok(())
     }
 
+    /// The open transaction, if there is one, was never committed: its gathered rows are dropped. How many gathered rows are left.
+    ///
+    /// # Errors
+    /// Rows of it were handed over.
+    pub fn abandon(&mut self) -> Result<usize, DbError> {
+        let open = self.open.take();
+        // Rows that only come and go have left nothing behind.
+        let handed = self.skip > 0 || open.as_ref().is_some_and(|open| open.before > 0);
+        if handed && self.undo.is_none() {
+            let at = open.map_or(self.position.from, |open| open.at);
+            return Err(DbError::fatal(format!(
+                "a crash of the server cut its log off within the transaction at {at}, which was never committed, and of which rows \
+                 were handed over; start without the checkpoint"
+            )));
+        }
+        if let Some(open) = open {
+            self.kinds.truncate(open.first);
+        }
+        Ok(self.kinds.len())
+    }
+
     /// The log goes on at `end`, without rows of the table up to there. Between transactions only.
     ///
     /// # Errors

@@ -7,6 +7,10 @@
 //! *Places* are files and bytes. A transaction's is where it begins, which is where the one before ended; so
 //! a restart reads it again from its beginning, and the rows handed over are passed over.
 //!
+//! *A crash* of the server may leave a file that ends within an event. What was being written there was never committed, and the
+//! server goes on in another file; so do we, without the rows of that transaction. If it was so large that some were handed over
+//! before its end was looked for, they cannot be taken back, and the reading fails.
+//!
 //! *The first reading.* The table is locked for reading for as long as it takes to begin a transaction with a snapshot in
 //! another session, and to ask how far the log is: nobody is writing to it then, so what the snapshot has of it is what
 //! the log has up to there. Other tables go on.
@@ -33,7 +37,7 @@ use self::catalog::{Log, Table};
 use self::rows::TableRows;
 use self::statement::Meant;
 use super::dialect::MysqlDialect;
-use super::error::db_error;
+use super::error::{db_error, is_cut_log};
 use super::open::{self, Opened};
 use crate::cdc::feed::Feed;
 use crate::cdc::follow::{ChangeLog, Followed};
@@ -111,6 +115,17 @@ impl MysqlLog {
 
     /// Feeds the changes from a place on: up to another, or until nobody wants them any more.
     fn read(&self, feed: &mut Feed, mut from: Offset, upto: Option<Offset>) -> Result<(), DbError> {
+        while let Some(next) = self.read_until_cut(feed, from, upto)? {
+            from = next;
+            if upto.is_some_and(|upto| from >= upto) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, but at a file that a crash of the server cut off only up to there: where the log goes on then.
+    fn read_until_cut(&self, feed: &mut Feed, mut from: Offset, upto: Option<Offset>) -> Result<Option<Offset>, DbError> {
         let (log, table) = self.found()?;
         let doing = "beginning to read changes";
         let Opened { mut conn, socket, .. } = self.open()?;
@@ -130,13 +145,21 @@ impl MysqlLog {
         let mut streaming = Streaming { log: self, rows, feed, safe: from, at: from };
         for event in stream {
             if streaming.feed.stopped() {
-                return Ok(());
+                return Ok(None);
             }
-            let event = event.map_err(|e| db_error("reading changes", &e))?;
+            let event = match event {
+                Ok(event) => event,
+                // Of the file that the server writes to it would be a full disk.
+                Err(error) if is_cut_log(&error) && streaming.at.file < catalog::now(&mut self.open()?.conn)?.file => {
+                    return streaming.leave_cut_file().map(Some);
+                }
+                Err(error) => return Err(db_error("reading changes", &error)),
+            };
             streaming.feed.alive(Instant::now());
             let last = streaming.take(&event)?;
             if upto.is_some_and(|upto| streaming.passed(upto, &event)) {
-                return streaming.flush();
+                streaming.flush()?;
+                return Ok(None);
             }
             if last && streaming.feed.rows() > 0 && !more(&socket) {
                 streaming.flush()?;
@@ -246,6 +269,14 @@ impl Streaming<'_> {
         self.rows.flush(self.feed)
     }
 
+    /// Hands on what was committed in a file that ends within an event; where the log goes on.
+    fn leave_cut_file(&mut self) -> Result<Offset, DbError> {
+        self.rows.flush_committed(self.feed)?;
+        let next = Offset { file: self.at.file + 1, at: 4 };
+        self.feed.reached(next)?;
+        Ok(next)
+    }
+
     /// Whether everything before a place was read when this event was.
     fn passed(&self, upto: Offset, event: &Event) -> bool {
         // The server says that it is there when it has sent all it has.
@@ -294,10 +325,12 @@ impl Streaming<'_> {
         match event.read_data().map_err(|e| damaged(&e))? {
             Some(EventData::RotateEvent(_)) => {
                 self.at = rotate::next(event)?;
-                if !self.feed.in_transaction() {
-                    self.safe = self.at;
-                    self.feed.reached(self.safe)?;
+                if self.feed.in_transaction() {
+                    // None goes on in another file: this one was cut off between two events.
+                    self.rows.flush_committed(self.feed)?;
                 }
+                self.safe = self.at;
+                self.feed.reached(self.safe)?;
             }
             Some(EventData::TableMapEvent(map)) => self.rows.map(&map)?,
             Some(EventData::RowsEvent(rows)) if self.rows.is_ours(rows.table_id()) => {

@@ -42,6 +42,11 @@ pub(super) fn local_infile_is_off(error: &Error) -> bool {
     matches!(code(error), Some(1148 | 3948 | 4166))
 }
 
+/// Whether a file of the binary log ends within an event. The code is one for all that goes wrong with reading the log.
+pub(super) fn is_cut_log(error: &Error) -> bool {
+    matches!(error, Error::MySqlError(e) if e.code == 1236 && e.message.contains("truncated in the middle of event"))
+}
+
 /// Whether temporary tables cannot be made: no right to (1044, 1142, 1227), or not within a transaction under
 /// global transaction ids (1787).
 pub(super) fn no_temporary_tables(error: &Error) -> bool {
@@ -182,7 +187,7 @@ fn advice(code: u16) -> Option<&'static str> {
         1142 | 1143 | 1227 | 1370 => "grant the account this right",
         1290 | 1792 | 1836 | 3032 => "the server, or the transaction, may only read",
         1021 | 1114 | 1030 | 3 | 28 | 1026 => "is the server's disk full?",
-        1040 | 1203 | 1226 => "fewer 'sink.connections', or more on the server",
+        1040 | 1203 | 1226 => "fewer 'sink.connections' and 'lookup.connections', or more on the server (max_connections)",
         3159 => "the server wants TLS: 'ssl-mode' = require",
         _ => return None,
     })

@@ -98,6 +98,31 @@ fn a_transaction_that_lost_rows_is_an_error() {
     assert!(feed.commit(Offset::at(11)).unwrap_err().message.contains("2 were handed over"));
 }
 
+#[test]
+fn a_transaction_that_was_never_committed_leaves_no_rows() {
+    let (mut feed, events) = feed();
+    for (at, ids) in [(10, vec![1, 2]), (20, vec![3, 4])] {
+        feed.begin(Offset::at(at));
+        for _ in ids {
+            assert!(feed.wants());
+            feed.row(RowKind::Insert);
+        }
+        if at == 10 {
+            feed.commit(Offset::at(11)).unwrap();
+        }
+    }
+    assert_eq!(feed.abandon().unwrap(), 2);
+    feed.flush(rows(&[1, 2])).unwrap();
+    let found = changes(&events);
+    assert_eq!((found.len(), keys(&found[0].batch), found[0].place(2)), (1, vec![1, 2], (Offset::at(11), 0)));
+    // Rows that were handed over cannot be taken back.
+    feed.begin(Offset::at(30));
+    assert!(feed.wants());
+    feed.row(RowKind::Insert);
+    feed.flush(rows(&[5])).unwrap();
+    assert!(feed.abandon().unwrap_err().message.contains("never committed"));
+}
+
 /// Keys up to 3 were read as of 15, the others as of 35.
 #[test]
 fn pieces_pass_over_what_they_have_seen() {

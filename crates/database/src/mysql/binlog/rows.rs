@@ -96,6 +96,17 @@ impl TableRows {
         feed.flush(batch)
     }
 
+    /// Hands on the rows of transactions that have ended, and drops those of the open one, which will not.
+    ///
+    /// # Errors
+    /// Those of [`TableRows::flush`]; rows of the open transaction were handed on before.
+    pub fn flush_committed(&mut self, feed: &mut Feed) -> Result<(), DbError> {
+        let committed = feed.abandon()?;
+        (self.bytes, self.changed) = (0, false);
+        let batch = self.columns.take()?.slice(0, committed);
+        feed.flush(batch)
+    }
+
     /// Takes in how a table looks in the events that follow.
     ///
     /// # Errors

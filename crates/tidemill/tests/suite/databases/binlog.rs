@@ -158,6 +158,61 @@ fn a_copy_is_the_table() {
     wait_for_copy("the copy to follow the table", &mut running, &history, || differences(&server), || report(&server, &sides()));
 }
 
+/// Where the event that commits a transaction begins.
+fn commit_at(log: &[u8], mut at: usize) -> usize {
+    const XID_EVENT: u8 = 16;
+    while log[at + 4] != XID_EVENT {
+        let bytes = log[at + 9..at + 13].try_into().expect("four bytes");
+        at += u32::from_le_bytes(bytes) as usize;
+    }
+    at
+}
+
+/// The server is killed while it writes a transaction to its log: the file ends within an event, and the transaction never was.
+#[test]
+fn a_log_that_a_crash_cut_off_is_gone_on_with() {
+    let Some(mut server) = server("mariadb-changes-cut") else { return };
+    server.sql(
+        "USE test2; CREATE TABLE changing (id INT PRIMARY KEY, v INT); CREATE TABLE copied (id INT PRIMARY KEY, v INT); \
+         INSERT INTO changing SELECT seq, 0 FROM seq_1_to_100",
+    );
+    let scratch = Scratch::new("mariadb-changes-cut-job");
+    let columns = "id INT, v INT, PRIMARY KEY (id) NOT ENFORCED";
+    let job = format!(
+        "SET 'execution.checkpointing.interval' = '30 ms';\n\
+         CREATE TABLE changing ({columns}) WITH ({});\nCREATE TABLE copied ({columns}) {};\n\
+         INSERT INTO copied SELECT * FROM changing;\n",
+        followed(&server, "changing", ""),
+        server.with("copied", ", 'connection.max-retry-timeout' = '10 min', 'sink.max-retries' = '50'"),
+    );
+    let path = scratch.write("job.sql", job);
+    let mut running = Background::start(tidemill().args(["run", &path, "--quiet", "--state-dir", &scratch.at("state")]));
+    let (rows, copy, none) = ("SELECT id, v FROM changing", "SELECT id, v FROM copied", "SELECT 1 FROM copied WHERE FALSE");
+    let sides = [format!("{rows} EXCEPT {copy}"), format!("{copy} EXCEPT {rows}"), none.to_string(), none.to_string()];
+    let follows = |server: &Server, running: &mut Background| {
+        let differences = || counted(&answer(server, &count(&sides))?, '\t');
+        wait_for_copy("the copy to be the table", running, &[], differences, || report(server, &sides));
+    };
+    follows(&server, &mut running);
+    for round in 0..=3 {
+        let status = server.sql("SHOW MASTER STATUS");
+        let (file, begin) = status.split_once('\t').expect("a file and a place");
+        let begin = begin.split('\t').next().and_then(|at| at.parse().ok()).expect("a place");
+        server.sql(&format!("UPDATE test2.changing SET v = v + 1 + {round}"));
+        server.sql(&format!("UPDATE test2.changing SET v = v * 10 WHERE id <= 1 + {round}"));
+        server.kill();
+        // A transaction that has no end looks like the first of these without its own; it must not be taken for a second one. It
+        // ends between two events at first, then within one.
+        let mut log = std::fs::read(server.data(file)).expect("the log");
+        let end = commit_at(&log, begin);
+        log.extend_from_within(begin..end + 5 * round);
+        std::fs::write(server.data(file), log).expect("the log with half a transaction more");
+        server.again(LOGGED);
+        server.sql(&format!("INSERT INTO test2.changing VALUES (1000 + {round}, {round})"));
+        follows(&server, &mut running);
+    }
+}
+
 /// The first reading goes on behind a label: labels are ordered by their texts here, and by their numbers in the table.
 #[test]
 fn a_reading_by_labels_goes_on() {

@@ -104,6 +104,11 @@ impl Server {
         self.scratch.at("s")
     }
 
+    /// A file of its data.
+    pub(super) fn data(&self, file: &str) -> PathBuf {
+        Path::new(&self.scratch.at("data")).join(file)
+    }
+
     /// The server's own client with a script.
     fn script(&self, sql: &str) -> Command {
         let mut command = Command::new(program(&["mariadb", "mysql"]).expect("installed"));
