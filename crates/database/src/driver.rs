@@ -38,6 +38,17 @@ pub trait Driver: Send + Sync {
         64 << 20
     }
 
+    /// How many connections write parts of batches of upserts at a time: more than one where a statement waits for one page
+    /// after the other.
+    fn parts_at_once(&self) -> usize {
+        1
+    }
+
+    /// As [`Driver::part_bytes`], of parts that so many connections write beside each other.
+    fn part_bytes_beside(&self) -> usize {
+        self.part_bytes()
+    }
+
     /// Names the database among those that have one writer at a time, the same however its place is written.
     fn identity(&self) -> String {
         String::new()
@@ -277,6 +288,15 @@ pub trait Connection: Send {
     /// # Errors
     /// As [`Connection::append`].
     fn upsert(&mut self, target: &Target, rows: &RecordBatch) -> Result<(), DbError>;
+
+    /// Whether parts of a batch of upserts may be written by other connections meanwhile
+    /// ([`Driver::parts_at_once`]).
+    ///
+    /// # Errors
+    /// Of the store.
+    fn takes_parts_beside(&mut self, _target: &Target) -> Result<bool, DbError> {
+        Ok(true)
+    }
 
     /// Deletes by key. `keys` has the key columns only, distinct and sorted. Keys that are not there are fine.
     ///

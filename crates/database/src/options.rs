@@ -95,7 +95,8 @@ options! {
         /// `exactly-once` or `at-least-once`, for rows that are appended; by default `exactly-once` with a state
         /// directory. With a primary key rows are upserts, for which it makes no difference.
         ours "sink.delivery-guarantee" => guarantee: Option<Guarantee>;
-        /// Connections of each writer. Rows of one key go through the same. SQLite has one.
+        /// Connections of each writer. Rows of one key go through the same. SQLite has one; upserts of MySQL and MariaDB
+        /// have up to seven further ones for large batches.
         ours "sink.connections" => connections: usize = 1usize;
         /// What happens to a row that the database refuses (a unique key, a value too long or out of range): `fail`
         /// names it, `skip` counts it, `dead-letter` writes it to a file.

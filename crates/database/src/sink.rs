@@ -33,6 +33,7 @@ use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError, Sink, SinkContext, Writer};
 
 use self::arrivals::Told;
+use self::at_once::{AtOnce, Beside};
 pub(crate) use self::batch::{bytes, key_rows};
 use self::exactly_once::{ExactlyOnce, WriterId};
 use self::mailbox::Limits;
@@ -327,7 +328,9 @@ impl Sink for JdbcSink {
             let session = self.session(context.cancelled.clone());
             let turn = self.turn();
             if !by_checkpoint {
-                lanes.push(Box::new(at_once::AtOnce::new(self.shared.clone(), session, told.clone(), turn)));
+                let beside = (self.access.driver.parts_at_once() / lanes_all).saturating_sub(1);
+                let beside = Beside::new((0..beside).map(|_| self.session(context.cancelled.clone())).collect());
+                lanes.push(Box::new(AtOnce::new(self.shared.clone(), session, beside, told.clone(), turn)));
                 continue;
             }
             let (directory, prefix) = self.files()?;

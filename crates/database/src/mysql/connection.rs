@@ -38,8 +38,6 @@ pub(super) struct MysqlConnection {
     broken: Option<DbError>,
     /// What is known of tables.
     tables: HashMap<String, Arc<Table>>,
-    /// The share of rows that were there already in the last upsert of a table, 0 to 1.
-    pub(super) known_share: HashMap<String, f64>,
     /// Whether the temporary table of upserts and deletes has been left behind.
     pub(super) stage_is_there: bool,
 }
@@ -97,7 +95,6 @@ impl MysqlConnection {
             abilities,
             broken: None,
             tables: HashMap::new(),
-            known_share: HashMap::new(),
             stage_is_there: false,
         }
     }
@@ -375,6 +372,17 @@ impl Connection for MysqlConnection {
 
     fn upsert(&mut self, target: &Target, rows: &RecordBatch) -> Result<(), DbError> {
         self.upsert_rows(target, rows)
+    }
+
+    fn takes_parts_beside(&mut self, target: &Target) -> Result<bool, DbError> {
+        let (table, key) = (self.table(&target.table)?, target.key_names());
+        // In other unique indexes those of one part would wait for places that another holds, and it for theirs. And of keys that
+        // only the server takes for the same the last one is to win.
+        let exact = |name: &&str| match table.position(name).and_then(|at| table.columns[at].collation.as_deref()) {
+            Some(collation) => collation == "binary" || collation.ends_with("_bin"),
+            None => true,
+        };
+        Ok(!table.has_other_unique(&key) && key.iter().all(exact))
     }
 
     fn delete(&mut self, target: &Target, keys: &RecordBatch) -> Result<(), DbError> {

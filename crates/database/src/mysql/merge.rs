@@ -4,9 +4,8 @@
 //! then walks through its pages once, which on a table larger than its buffers is three times as fast as lists of
 //! values in random order, and twice as fast as sorted ones. Which statement that is depends on the table.
 //!
-//! - The key is its only unique index: `INSERT … SELECT … ON DUPLICATE KEY UPDATE`. If the batch before found
-//!   most of its keys in the table, an `UPDATE` joined with the rows goes first, which costs less for rows that
-//!   are there; the insert follows only if it did not find them all.
+//! - The key is its only unique index: `INSERT … SELECT … ON DUPLICATE KEY UPDATE`, even if all rows are there. An `UPDATE`
+//!   joined with the rows goes through the table twice: it notes all that it will change before it changes anything.
 //! - There are other unique indexes: `ON DUPLICATE KEY UPDATE` would take a duplicate in one of them for the row
 //!   to be changed, and change a row of another key. So the `UPDATE` is followed by an insert of rows whose key
 //!   is not there, and a duplicate is refused as it should be.
@@ -28,8 +27,6 @@ const STAGE_KEYS_MIN: usize = 1_000;
 /// Keys in one list. MariaDB turns longer ones into a join of its own.
 const LIST_KEYS: usize = 500;
 const LIST_BYTES: usize = 256 << 10;
-/// If so large a share of the rows was there already, they are updated first.
-const MOSTLY_KNOWN: f64 = 0.8;
 
 impl MysqlConnection {
     /// Inserts or replaces rows of distinct keys, sorted by key.
@@ -54,8 +51,12 @@ impl MysqlConnection {
         let only_key = !checked.table.has_other_unique(&key);
         let staged = self.abilities.temporary_tables() && (!only_key || self.worth_staging(rows.num_rows(), STAGE_ROWS_MIN));
         if staged && self.stage(&checked)? {
-            let result = if only_key { self.merge(target, &merge, &checked) } else { self.update_then_insert(&merge, &checked) };
-            return result.and_then(|()| self.drop_stage());
+            if only_key {
+                self.changed(&merge.doing, &merge.insert_or_update, &checked)?;
+            } else {
+                self.update_then_insert(&merge, &checked)?;
+            }
+            return self.drop_stage();
         }
         if !only_key {
             return Err(DbError::fatal(format!(
@@ -122,27 +123,6 @@ impl MysqlConnection {
     fn drop_stage(&mut self) -> Result<(), DbError> {
         if std::mem::take(&mut self.stage_is_there) {
             self.statement("dropping a temporary table", &format!("DROP TEMPORARY TABLE IF EXISTS {STAGE}"))?;
-        }
-        Ok(())
-    }
-
-    /// From the temporary table into one whose only unique index is the key.
-    fn merge(&mut self, target: &Target, merge: &Merge, checked: &Checked) -> Result<(), DbError> {
-        let rows = checked.rows.rows as f64;
-        let known = self.known_share.get(&target.table).copied().unwrap_or(0.0);
-        if let Some(update) = merge.update.as_ref().filter(|_| known >= MOSTLY_KNOWN) {
-            let done = self.changed(&merge.doing, update, checked)?;
-            let matched = number_behind(&done.info, "Rows matched: ").unwrap_or(0) as f64;
-            self.known_share.insert(target.table.clone(), matched / rows);
-            if matched >= rows {
-                return Ok(());
-            }
-        }
-        let done = self.changed(&merge.doing, &merge.insert_or_update, checked)?;
-        if known < MOSTLY_KNOWN {
-            // Rows that were the same already are not counted: the share is higher, if anything.
-            let found = number_behind(&done.info, "Duplicates: ").unwrap_or(0) as f64;
-            self.known_share.insert(target.table.clone(), found / rows);
         }
         Ok(())
     }

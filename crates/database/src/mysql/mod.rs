@@ -40,6 +40,11 @@ use crate::url::{Scheme, Url};
 /// Bytes of upserts that are committed together: their temporary table takes no more than a small part of the 128 MB of
 /// pages that InnoDB has as it is installed, and so do locks, some 100 bytes for a page, of rows that have a page each.
 const PART_BYTES: usize = 16 << 20;
+/// The same of parts that [`PARTS_AT_ONCE`] connections write.
+const PART_BYTES_BESIDE: usize = 2 << 20;
+/// Connections that write parts of a batch. A statement waits for each page that it needs, so that several have the disk and the
+/// processors busy: of a million updates all over ten million rows one connection writes 56,000 a second, four 105,000, eight 130,000.
+const PARTS_AT_ONCE: usize = 8;
 
 /// The driver for a URL.
 ///
@@ -107,5 +112,13 @@ impl Driver for MysqlDriver {
 
     fn part_bytes(&self) -> usize {
         PART_BYTES
+    }
+
+    fn parts_at_once(&self) -> usize {
+        PARTS_AT_ONCE
+    }
+
+    fn part_bytes_beside(&self) -> usize {
+        PART_BYTES_BESIDE
     }
 }

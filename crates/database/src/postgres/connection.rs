@@ -81,6 +81,11 @@ pub(super) struct PostgresConnection {
     stages: usize,
 }
 
+/// Has the system write pages that the session puts out of the server's buffers, a megabyte at a time: otherwise all of them wait
+/// for the server's next checkpoint, and commits with them.
+const WRITE_BACK: &str = "SELECT set_config('backend_flush_after', '128', false) FROM pg_settings \
+    WHERE CASE WHEN name = 'backend_flush_after' THEN max_val::int >= 128 ELSE false END";
+
 impl PostgresConnection {
     /// Connects and runs `setup`.
     ///
@@ -96,6 +101,8 @@ impl PostgresConnection {
                 let (client, connection) = config.connect(tls).await?;
                 let driving = tokio::runtime::Handle::current().spawn(async move { connection.await.err() });
                 client.batch_execute(setup).await?;
+                // Servers that do not have the setting, or not on their system, do without; a connection that is gone is noticed.
+                let _ = client.batch_execute(WRITE_BACK).await;
                 Ok::<_, Error>((client, driving))
             })
             .await

@@ -1,9 +1,15 @@
 //! Rows that are visible as soon as they are written: upserts and deletes by key, for which replaying is
 //! harmless, and rows that are appended at least once. A batch is a transaction, a large one of
-//! upserts several, in order of key.
+//! upserts several, in order of key; where a database reads the pages that it needs one by one, several connections
+//! write parts of a batch beside each other.
 //!
 //! Some rows are taken only together: one takes a unique value that another gives up, or refers to it by a constraint
 //! that is deferred. So where a part is refused, all of its batch is tried in one transaction.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError};
@@ -12,38 +18,176 @@ use super::arrivals::{Arrivals, Told};
 use super::batch::{self, Folded};
 use super::refused::Operation;
 use super::turn::Turn;
-use super::{Lane, Shared};
+use super::{Lane, Shared, lock};
 use crate::driver::{Connection, DbError, DbErrorKind};
 use crate::session::Session;
 
+/// Rows that are worth a connection of their own.
+const BESIDE_ROWS: usize = 1_000;
+
 /// The connection of a writer that writes at once.
 pub(super) struct AtOnce {
-    shared: std::sync::Arc<Shared>,
+    shared: Arc<Shared>,
     session: Session,
+    /// For parts that are written beside others.
+    beside: Beside,
     told: Told,
     _turn: Option<Turn>,
 }
 
 impl AtOnce {
-    pub fn new(shared: std::sync::Arc<Shared>, session: Session, told: Told, turn: Option<Turn>) -> Self {
-        AtOnce { shared, session, told, _turn: turn }
+    pub fn new(shared: Arc<Shared>, session: Session, beside: Beside, told: Told, turn: Option<Turn>) -> Self {
+        AtOnce { shared, session, beside, told, _turn: turn }
     }
 
-    /// Writes in a transaction; with `careful` all rows but those that the database refuses.
     fn transaction(&mut self, folded: &Folded, operation: Operation, careful: bool) -> Result<(), DbError> {
-        let shared = &self.shared;
-        self.session.transaction(|connection: &mut dyn Connection| {
-            // First what goes: a new row may have the unique value of an old one.
-            for (operation, rows) in [(Operation::Delete, &folded.deletes), (operation, &folded.upserts)] {
-                if careful && rows.num_rows() > 0 {
-                    operation.carefully(connection, &shared.target, rows, &shared.refusals)?;
-                } else {
-                    operation.run(connection, &shared.target, rows)?;
+        transaction(&self.shared, &mut self.session, folded, operation, careful)
+    }
+
+    /// How many parts of a batch may be written beside each other.
+    fn width(&mut self, folded: &Folded, operation: Operation) -> Result<usize, DbError> {
+        if !matches!(operation, Operation::Upsert) || self.beside.is_none() || folded.upserts.num_rows() < 2 * BESIDE_ROWS {
+            return Ok(1);
+        }
+        let target = &self.shared.target;
+        let may = self.session.patiently(|connection| connection.takes_parts_beside(target))?;
+        Ok(if may { (self.beside.sessions.len() + 1).min(folded.upserts.num_rows() / BESIDE_ROWS) } else { 1 })
+    }
+
+    /// Writes parts of a batch, each in a transaction of its own: first those with what goes.
+    fn write_parts(&mut self, parts: &[Folded], operation: Operation, width: usize) -> Result<(), DbError> {
+        let (go, come) = parts.split_at(parts.partition_point(|part| part.deletes.num_rows() > 0));
+        self.write_in_turn(go, operation)?;
+        if width > 1 && come.len() > 1 {
+            match self.write_beside(come, operation) {
+                // They stand in each other's way, and would again.
+                Err(e) if e.kind == DbErrorKind::Retry => self.beside.sessions.clear(),
+                other => return other,
+            }
+        }
+        self.write_in_turn(come, operation)
+    }
+
+    fn write_in_turn(&mut self, parts: &[Folded], operation: Operation) -> Result<(), DbError> {
+        parts.iter().try_for_each(|part| part_of(&self.shared, &mut self.session, part, operation))
+    }
+
+    /// Each connection takes the next part when it is done with one.
+    fn write_beside(&mut self, parts: &[Folded], operation: Operation) -> Result<(), DbError> {
+        let AtOnce { shared, session, beside, .. } = self;
+        let permits = Permits::take(beside.sessions.len().min(parts.len() - 1));
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        let work = |session: &mut Session| {
+            while lock(&failed).is_none() {
+                let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                if let Err(e) = part_of(shared, session, part, operation) {
+                    lock(&failed).get_or_insert(e);
                 }
             }
-            Ok(())
-        })
+        };
+        let work = &work;
+        thread::scope(|scope| {
+            for session in beside.sessions.iter_mut().take(permits.0) {
+                let refused = &beside.refused;
+                // Where there is no further connection or thread the others write its parts.
+                let helps = move || match session.connection() {
+                    Ok(_) => work(session),
+                    Err(_) => refused.store(true, Ordering::Relaxed),
+                };
+                let _ = thread::Builder::new().name("tidemill-jdbc".into()).spawn_scoped(scope, helps);
+            }
+            work(session);
+        });
+        if beside.refused.load(Ordering::Relaxed) {
+            // To ask with each batch would cost time.
+            beside.sessions.clear();
+        } else if USERS.load(Ordering::Relaxed) > 1 {
+            // Others have a use for them, too.
+            beside.sessions.iter_mut().for_each(Session::forget);
+        }
+        let failed = lock(&failed).take();
+        failed.map_or(Ok(()), Err)
     }
+}
+
+/// Connections of a writer for parts that are written beside others. All writers of the process together have so many at a time
+/// as one may have: a server that has few is left some.
+pub(super) struct Beside {
+    sessions: Vec<Session>,
+    /// It is one of the users.
+    counts: bool,
+    /// The server did not want one of them.
+    refused: AtomicBool,
+}
+
+/// Writers of the process that have such connections.
+static USERS: AtomicUsize = AtomicUsize::new(0);
+/// Such connections that are in use.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+/// As many as there may be: what [`Driver::parts_at_once`](crate::driver::Driver::parts_at_once) says at most, but for the writer's own.
+const IN_USE_MAX: usize = 7;
+
+impl Beside {
+    /// Some sessions, not connected yet.
+    pub fn new(sessions: Vec<Session>) -> Self {
+        let counts = !sessions.is_empty();
+        USERS.fetch_add(usize::from(counts), Ordering::Relaxed);
+        Beside { sessions, counts, refused: AtomicBool::new(false) }
+    }
+
+    fn is_none(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        USERS.fetch_sub(usize::from(self.counts), Ordering::Relaxed);
+    }
+}
+
+/// So many connections may be in use until this is dropped.
+struct Permits(usize);
+
+impl Permits {
+    /// As many as are left, at most so many.
+    fn take(wanted: usize) -> Self {
+        let mut taken = 0;
+        let _ = IN_USE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            taken = wanted.min(IN_USE_MAX.saturating_sub(used));
+            Some(used + taken)
+        });
+        Permits(taken)
+    }
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Writes a part, unless the job is being stopped.
+fn part_of(shared: &Shared, session: &mut Session, part: &Folded, operation: Operation) -> Result<(), DbError> {
+    if session.is_cancelled() {
+        return Err(DbError::fatal("the job is being stopped"));
+    }
+    transaction(shared, session, part, operation, false)
+}
+
+/// Writes in a transaction; with `careful` all rows but those that the database refuses.
+fn transaction(shared: &Shared, session: &mut Session, folded: &Folded, operation: Operation, careful: bool) -> Result<(), DbError> {
+    session.transaction(|connection: &mut dyn Connection| {
+        // First what goes: a new row may have the unique value of an old one.
+        for (operation, rows) in [(Operation::Delete, &folded.deletes), (operation, &folded.upserts)] {
+            if careful && rows.num_rows() > 0 {
+                operation.carefully(connection, &shared.target, rows, &shared.refusals)?;
+            } else {
+                operation.run(connection, &shared.target, rows)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 impl Lane for AtOnce {
@@ -59,23 +203,14 @@ impl Lane for AtOnce {
         };
         // Another batch gathers meanwhile: of this one there is one copy from here on.
         drop(blocks);
-        let parts = match operation {
-            Operation::Upsert => folded.parts(self.session.access().driver.part_bytes()),
-            _ => vec![folded.clone()],
+        let width = self.width(&folded, operation)?;
+        let driver = &self.session.access().driver;
+        let part_bytes = if width > 1 { driver.part_bytes_beside() } else { driver.part_bytes() };
+        let parts = if matches!(operation, Operation::Upsert) { folded.parts(part_bytes, width) } else { vec![folded.clone()] };
+        let mut refused = match self.write_parts(&parts, operation, width) {
+            Err(e) if e.kind == DbErrorKind::Data => true,
+            other => other.map(|()| false)?,
         };
-        let mut refused = false;
-        for part in &parts {
-            if self.session.is_cancelled() {
-                return Err(ConnectError::new("the job is being stopped"));
-            }
-            match self.transaction(part, operation, false) {
-                Err(e) if e.kind == DbErrorKind::Data => {
-                    refused = true;
-                    break;
-                }
-                other => other?,
-            }
-        }
         if refused && parts.len() > 1 {
             // What parts have committed is written once more, which changes nothing.
             refused = match self.transaction(&folded, operation, false) {
@@ -98,8 +233,6 @@ impl Lane for AtOnce {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use arrow::datatypes::{DataType, Field, Schema};
@@ -155,7 +288,7 @@ mod tests {
             refusals: Refusals::new("t".into(), OnRefused::DeadLetter, Some(letters.clone())),
         });
         let session = Session::new(access, Arc::new(AtomicBool::new(cancelled)));
-        let mut lane = AtOnce::new(shared, session, Told::default(), None);
+        let mut lane = AtOnce::new(shared, session, Beside::new(Vec::new()), Told::default(), None);
         let written = lane.write(vec![text::parse(&schema, rows)]).map_err(|e| e.to_string());
         let sql = "SELECT coalesce(group_concat(id || ':' || v, ' '), '') FROM (SELECT * FROM t ORDER BY id)";
         let found = look.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();

@@ -25,25 +25,25 @@ pub(super) struct Folded {
 const PART_ROWS: usize = 1 << 18;
 
 impl Folded {
-    /// The same in parts of at most so many bytes (or one row), to be written one behind the other, in order of key. What is
-    /// to go is in the first ones.
-    pub fn parts(&self, bytes_max: usize) -> Vec<Folded> {
+    /// The same in parts of at most so many bytes (or one row), in order of key; upserts in at least `ways` of them if there
+    /// are as many rows. What is to go is in the first ones, to be written before the others.
+    pub fn parts(&self, bytes_max: usize, ways: usize) -> Vec<Folded> {
         let Folded { upserts, deletes } = self;
         let fits = |batch: &RecordBatch| batch.num_rows() <= PART_ROWS && bytes(batch) <= bytes_max;
-        if fits(upserts) && fits(deletes) {
+        if ways <= 1 && fits(upserts) && fits(deletes) {
             return vec![self.clone()];
         }
-        let go = cut(deletes, bytes_max).into_iter().map(|part| Folded { upserts: upserts.slice(0, 0), deletes: part });
-        let come = cut(upserts, bytes_max).into_iter().map(|part| Folded { upserts: part, deletes: deletes.slice(0, 0) });
+        let go = cut(deletes, bytes_max, 1).into_iter().map(|part| Folded { upserts: upserts.slice(0, 0), deletes: part });
+        let come = cut(upserts, bytes_max, ways).into_iter().map(|part| Folded { upserts: part, deletes: deletes.slice(0, 0) });
         go.chain(come).collect()
     }
 }
 
-/// A batch in parts of at most so many bytes, or one row.
-fn cut(batch: &RecordBatch, bytes_max: usize) -> Vec<RecordBatch> {
+/// A batch in at least `ways` parts of at most so many bytes, or one row.
+fn cut(batch: &RecordBatch, bytes_max: usize, ways: usize) -> Vec<RecordBatch> {
     let (rows, size) = (batch.num_rows(), bytes(batch));
     let fitting = if size > bytes_max { (rows as u128 * bytes_max as u128 / size as u128) as usize } else { rows };
-    let each = fitting.clamp(1, PART_ROWS);
+    let each = fitting.min(rows / ways.max(1)).clamp(1, PART_ROWS);
     // The next one last.
     let mut left: Vec<RecordBatch> = (0..rows).step_by(each).map(|from| batch.slice(from, each.min(rows - from))).rev().collect();
     let mut parts = Vec::with_capacity(left.len());
@@ -205,11 +205,15 @@ mod tests {
     fn parts_are_all_of_a_batch_in_order() {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false)]));
         let folded = || fold(&schema, &[text::parse(&schema, "-D 9\n5\n4\n3\n2\n1")], &[0]).unwrap();
-        assert_eq!(folded().parts(40).len(), 1);
-        let parts = folded().parts(16);
+        assert_eq!(folded().parts(40, 1).len(), 1);
+        let parts = folded().parts(16, 1);
         let keys = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
         assert_eq!(parts.iter().map(|part| keys(&part.upserts)).collect::<Vec<_>>(), [vec![], vec![1, 2], vec![3, 4], vec![5]]);
         assert_eq!(parts.iter().map(|part| keys(&part.deletes)).collect::<Vec<_>>(), [vec![9], vec![], vec![], vec![]]);
+        // For several connections, however small they are.
+        let upserts = |ways: usize| folded().parts(1 << 20, ways).iter().map(|part| keys(&part.upserts)).collect::<Vec<_>>();
+        assert_eq!(upserts(2), [vec![], vec![1, 2], vec![3, 4], vec![5]]);
+        assert_eq!(upserts(9), [vec![], vec![1], vec![2], vec![3], vec![4], vec![5]]);
     }
 
     /// Parts had as many rows each: one of large rows among small ones was far larger than it was to be.
@@ -219,7 +223,7 @@ mod tests {
         let large = |c: char| c.to_string().repeat(100);
         let rows = format!("a\nb\nc\nd\n{}\n{}\n-D {}\n-D {}", large('e'), large('f'), large('g'), large('h'));
         let folded = fold(&schema, &[text::parse(&schema, &rows)], &[0]).unwrap();
-        let parts = folded.parts(120);
+        let parts = folded.parts(120, 1);
         let texts = |batch: &RecordBatch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_string).collect::<Vec<_>>();
         let upserts: Vec<_> = parts.iter().flat_map(|part| texts(&part.upserts)).collect();
         assert_eq!(upserts.join(" "), format!("a b c d {} {}", large('e'), large('f')));
@@ -227,7 +231,7 @@ mod tests {
         assert_eq!(deletes, [large('g'), large('h')]);
         assert!(parts.iter().all(|part| bytes(&part.upserts) <= 120 && bytes(&part.deletes) <= 120));
         // A row is not divided.
-        assert_eq!(folded.parts(1).len(), 8);
+        assert_eq!(folded.parts(1, 1).len(), 8);
     }
 
     #[test]

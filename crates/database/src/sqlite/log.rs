@@ -12,17 +12,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rusqlite::OpenFlags;
+use rusqlite::{OpenFlags, ffi};
 
 /// Pages of the log from which on a transaction waits until they are in the database, so that the log begins anew: half a
 /// gigabyte of pages of 4 KiB.
 const PAGES_MAX: u64 = 128 << 10;
+/// Pages from which on it waits for the same if only so few are left to be copied: a longer log has more to be copied, and made safe, at
+/// the time when it has to wait.
+const PAGES_SHORT: u64 = 16 << 10;
+const PAGES_LEFT: u64 = 2 << 10;
 /// How long it waits at the most, so that a job that is being stopped is not kept; one transaction more is not much.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
 /// Pages that are not in the database yet from which on there is a pass, as in SQLite: few small commits are not worth the
 /// two files that it makes safe.
 const PAGES_PASS: u64 = 1_000;
-/// After a pass the thread rests for as long as it took, within these bounds: each pass makes two files safe, which
+/// After a pass the thread rests for as long as it took, within these bounds: each pass makes two files safe ([`sync`]), which
 /// commits would wait for. Of a log that is longer than a quarter of [`PAGES_MAX`] it does not rest.
 const REST_MIN: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_millis(500);
@@ -52,14 +56,39 @@ struct State {
     /// A transaction waits for the next pass.
     awaited: bool,
     closed: bool,
+    /// From so many pages on a transaction waits if few are left.
+    long_from: u64,
     /// The thread does nothing any more.
     ended: bool,
+    /// The database's file could not be made safe.
+    failed: bool,
+}
+
+/// What a transaction finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is room.
+    There,
+    /// The thread does nothing any more.
+    Ended,
+    /// The database's file could not be made safe.
+    Failed,
 }
 
 impl State {
     /// Whether a pass is worth it.
     fn is_due(&self) -> bool {
-        self.seen < self.commits && (self.awaited || self.pages.saturating_sub(self.copied) >= PAGES_PASS)
+        self.seen < self.commits && (self.awaited || self.left() >= PAGES_PASS)
+    }
+
+    /// Pages that are not in the database.
+    fn left(&self) -> u64 {
+        self.pages.saturating_sub(self.copied)
+    }
+
+    /// Whether a transaction had better wait until the log is in the database.
+    fn is_long(&self) -> bool {
+        self.seen < self.commits && (self.pages > PAGES_MAX || self.pages > self.long_from.max(PAGES_SHORT) && self.left() <= PAGES_LEFT)
     }
 }
 
@@ -86,17 +115,22 @@ impl Checkpointer {
         let mut state = self.shared.lock();
         state.commits += 1;
         // One that began anew has fewer pages, of which none are copied. Where nobody knows, a pass finds out.
+        let before = state.pages;
         (state.pages, state.copied) = log.unwrap_or((state.pages.max(state.copied + PAGES_PASS), state.copied));
+        if state.pages < before {
+            state.long_from = 0;
+        }
         drop(state);
         self.shared.changed.notify_all();
     }
 
-    /// Before a transaction: waits while the log is too long. False if the thread does nothing any more.
-    pub fn make_room(&self) -> bool {
+    /// Before a transaction: waits while the log is too long.
+    pub fn make_room(&self) -> Room {
         let until = Instant::now() + ROOM_WAIT;
         let mut state = self.shared.lock();
         // After a pass the transaction begins it anew, unless somebody still reads in it.
-        while state.pages > PAGES_MAX && state.seen < state.commits && !state.ended {
+        let long = state.is_long();
+        while long && state.seen < state.commits && !state.ended {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -105,7 +139,15 @@ impl Checkpointer {
             self.shared.changed.notify_all();
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        !state.ended
+        if long {
+            // Where it does not begin anew, since somebody reads in it, not before it has grown by as much again.
+            state.long_from = state.pages + PAGES_SHORT;
+        }
+        match *state {
+            State { failed: true, .. } => Room::Failed,
+            State { ended: true, .. } => Room::Ended,
+            _ => Room::There,
+        }
     }
 }
 
@@ -145,6 +187,24 @@ fn checkpoint(connection: &rusqlite::Connection, mode: &str) -> rusqlite::Result
     })
 }
 
+/// Makes the database's file safe. A checkpoint does so only if it has come to the end of the log, which it hardly does while rows are
+/// written: the one that a transaction waits for would have all to do. By the file that SQLite has, since one of our own would end its
+/// locks when it is closed. False if that failed.
+fn sync(connection: &rusqlite::Connection) -> bool {
+    let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+    let to: *mut *mut ffi::sqlite3_file = &raw mut file;
+    // SAFETY: the connection is open, and asked for the file of its database, which it has until it is closed; a file without methods
+    // is closed.
+    unsafe {
+        let found = ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), ffi::SQLITE_FCNTL_FILE_POINTER, to.cast());
+        if found != ffi::SQLITE_OK || file.is_null() {
+            return false;
+        }
+        let methods = (*file).pMethods.as_ref();
+        methods.and_then(|methods| methods.xSync).is_some_and(|sync| sync(file, ffi::SQLITE_SYNC_NORMAL) == ffi::SQLITE_OK)
+    }
+}
+
 fn serve(connection: &rusqlite::Connection, shared: &Shared) {
     let _ends = Ends(shared);
     let mut rested = Instant::now();
@@ -152,6 +212,11 @@ fn serve(connection: &rusqlite::Connection, shared: &Shared) {
         let begun = Instant::now();
         // It waits for nobody: what a reader still needs stays in the log, and where another is at it nothing is done.
         let Ok(log) = checkpoint(connection, "PASSIVE") else { return };
+        if !sync(connection) {
+            // The log must not begin anew: what is in it may be nowhere else.
+            shared.lock().failed = true;
+            return;
+        }
         let mut state = shared.lock();
         (state.seen, state.awaited) = (commits, false);
         if let Some((_, copied)) = log {
@@ -236,11 +301,11 @@ mod tests {
         assert!((200..PAGES_PASS).contains(&pages) && copied == 0);
         // As if it were too long.
         checkpointer.committed(Some((PAGES_MAX + 1, 0)));
-        assert!(checkpointer.make_room());
+        assert_eq!(checkpointer.make_room(), Room::There);
         assert!(size(&path) > 1_000_000);
         assert_eq!(extent(&one), Some((pages, pages)));
         // Nothing was committed since: there is nothing to wait for.
-        assert!(checkpointer.make_room());
+        assert_eq!(checkpointer.make_room(), Room::There);
         // The next transaction has begun it anew.
         one.execute_batch("INSERT INTO t VALUES (1)").unwrap();
         let log = extent(&one).unwrap();
@@ -263,7 +328,7 @@ mod tests {
         for _ in 0..3 {
             one.execute_batch("INSERT INTO t VALUES (zeroblob(100000))").unwrap();
             checkpointer.committed(extent(&one));
-            assert!(checkpointer.make_room() && !checkpointer.shared.lock().is_due());
+            assert!(checkpointer.make_room() == Room::There && !checkpointer.shared.lock().is_due());
         }
         std::thread::sleep(2 * REST_MIN);
         assert_eq!(checkpointer.shared.lock().seen, 0);
@@ -280,6 +345,16 @@ mod tests {
         assert!(!log(5000, 4500).is_due() && log(5500, 4500).is_due());
         // It began anew; a transaction waits; no commit since.
         assert!(!log(10, 4500).is_due() && State { awaited: true, ..log(10, 0) }.is_due() && !State { seen: 1, ..log(5000, 0) }.is_due());
+    }
+
+    #[test]
+    fn a_log_is_long_when_little_is_left_of_it() {
+        let log = |pages, copied| State { commits: 1, pages, copied, ..State::default() };
+        assert!(!log(PAGES_SHORT, PAGES_SHORT).is_long() && log(PAGES_SHORT + 1, PAGES_SHORT).is_long());
+        assert!(!log(PAGES_MAX, PAGES_SHORT).is_long() && log(PAGES_MAX + 1, 0).is_long());
+        assert!(!State { seen: 1, ..log(PAGES_MAX + 1, 0) }.is_long());
+        // It was waited for in vain.
+        assert!(!State { long_from: PAGES_SHORT + 2, ..log(PAGES_SHORT + 1, PAGES_SHORT) }.is_long());
     }
 
     #[test]

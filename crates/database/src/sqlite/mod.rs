@@ -23,7 +23,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use rusqlite::{ErrorCode, OpenFlags};
 
 use self::bind::Parameters;
-use self::log::{Checkpointer, beside, extent};
+use self::log::{Checkpointer, Room, beside, extent};
 use self::read::Columns;
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect, Driver, Target};
 use crate::types::list;
@@ -370,9 +370,18 @@ impl Connection for SqliteConnection {
     }
 
     fn begin(&mut self) -> Result<(), DbError> {
-        if self.checkpointer.as_ref().is_some_and(|checkpointer| !checkpointer.make_room()) {
-            (self.checkpointer, self.log) = (None, None);
-            self.leave_log_to_commits(true).map_err(|e| failed("beginning a transaction", e))?;
+        match self.checkpointer.as_ref().map(Checkpointer::make_room) {
+            None | Some(Room::There) => {}
+            Some(Room::Ended) => {
+                (self.checkpointer, self.log) = (None, None);
+                self.leave_log_to_commits(true).map_err(|e| failed("beginning a transaction", e))?;
+            }
+            Some(Room::Failed) => {
+                return Err(DbError::fatal(
+                    "the system could not make the database's file safe on its disk (its own log says more); what was committed is in \
+                     the file that ends with -wal: make a copy of both before anything opens them",
+                ));
+            }
         }
         // At once as a writer: one that reads first and then finds another writing could only give up.
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| failed("beginning a transaction", e))
