@@ -7,6 +7,7 @@
 //! committed.
 
 pub mod certificates;
+pub mod drive;
 mod error;
 pub mod io;
 pub mod listeners;

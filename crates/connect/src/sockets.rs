@@ -64,7 +64,7 @@ impl Watched {
     }
 }
 
-/// The sockets that a worker waits for. Few: each costs some 50 ns each time.
+/// The sockets that a worker waits for. Few: each costs some 50 ns each time, or some microseconds where the worker drives others, too.
 #[derive(Default)]
 pub struct Sockets {
     polled: Vec<libc::pollfd>,
@@ -95,13 +95,17 @@ impl Sockets {
         self.watched.push(watched.clone());
     }
 
+    /// Their descriptors, for whoever waits for them in another way.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.polled.iter().map(|polled| polled.fd).collect()
+    }
+
     /// Waits until there is something to read in one of them, the bell rings, or the time is over. Then
     /// each of them knows whether there is.
     pub fn wait(&mut self, bell: &Bell, timeout: Duration) {
         self.polled.push(libc::pollfd { fd: bell.heard.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let begun = clock::now_ns();
         let polled = poll(&mut self.polled, timeout);
-        let ended = clock::now_ns();
         let rung = self.polled.pop().is_some_and(|p| p.revents != 0);
         if !polled {
             return;
@@ -109,15 +113,30 @@ impl Sockets {
         if rung {
             bell.silence();
         }
+        self.note(begun);
+    }
+
+    /// Where somebody has waited for them since `begun_ns` in another way: each of them knows whether there is something to read.
+    /// Whether there is in any.
+    pub fn look(&mut self, begun_ns: u64) -> bool {
+        !self.is_empty() && poll(&mut self.polled, Duration::ZERO) && self.note(begun_ns)
+    }
+
+    /// Whether there is something to read in any.
+    fn note(&self, begun: u64) -> bool {
+        let ended = clock::now_ns();
         let at_once = ended - begun < SLEPT_NS;
+        let mut any = false;
         for (polled, watched) in self.polled.iter().zip(&self.watched) {
             if polled.revents == 0 {
                 watched.look(ended);
             } else {
                 // What was there before we waited has come at any time since somebody last looked.
                 watched.note(if at_once { watched.seen_ns() } else { ended });
+                any = true;
             }
         }
+        any
     }
 }
 

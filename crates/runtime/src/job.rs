@@ -26,6 +26,10 @@ use crate::worker::source::SplitState;
 use crate::worker::state::Saved;
 use crate::worker::{Event, Shared, Snapshot, Start, Worker, give_back, tidy_up};
 
+/// How often it is looked whether something is due, or was asked for without an event.
+const LOOK: Duration = Duration::from_millis(20);
+/// The same where there are no checkpoints, and so little is.
+const LONG_LOOK: Duration = Duration::from_millis(100);
 /// The least time between two checkpoints that sources ask for.
 const WANTED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -404,7 +408,8 @@ impl Running {
                 progress(self);
                 self.check_memory()?;
             }
-            match self.events.recv_timeout(Duration::from_millis(20)) {
+            let look = if periodic { LOOK } else { LONG_LOOK };
+            match self.events.recv_timeout(look) {
                 Ok(Event::Failed(e)) => return Err(e),
                 Ok(Event::Finished) => self.finished += 1,
                 Ok(Event::CheckpointWanted) => wanted = true,

@@ -149,7 +149,7 @@ impl LookupJoin {
             order: if spec.ordered { Box::new(InOrder::new()) } else { Box::new(Unordered::new()) },
             asking: Asking::new(&spec),
             open,
-            clock: clock::now_ns,
+            clock: clock::patient_ns,
             calls: None,
             wake: None,
             shard: 0,
@@ -449,7 +449,8 @@ impl Operator for LookupJoin {
     }
 
     fn due(&self) -> Option<u64> {
-        self.asking.due()
+        // By the clock of everybody else.
+        self.asking.due().map(|due| due.saturating_add(clock::held_up().as_nanos() as u64))
     }
 }
 

@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::Duration;
 
 use arrow::array::UInt32Array;
 use datafusion_common::DataFusionError;
-use tidemill_block::Block;
+use futures::task::AtomicWaker;
+use tidemill_block::{Block, clock};
+use tidemill_connect::drive::{self, Drive};
 use tidemill_connect::{Bell, Sockets};
 use tidemill_operator::OperatorError;
 use tidemill_operator::map::Expr;
@@ -70,11 +73,13 @@ impl Queue {
     }
 }
 
-/// Wakes a worker that sleeps: parked, or waiting for sockets.
+/// Wakes a worker that sleeps: parked, or waiting for sockets, its own or such as it drives for others.
 #[derive(Default)]
 pub(crate) struct Signal {
     thread: OnceLock<Thread>,
     raised: AtomicBool,
+    /// There while the worker drives for others and sleeps.
+    task: AtomicWaker,
     /// The worker waits for sockets, so that only the bell wakes it.
     polling: AtomicBool,
     bell: OnceLock<Bell>,
@@ -92,6 +97,9 @@ impl Signal {
         if self.raised.swap(true, Ordering::SeqCst) {
             return;
         }
+        if let Some(task) = self.task.take() {
+            return task.wake();
+        }
         match self.bell.get() {
             Some(bell) if self.polling.load(Ordering::SeqCst) => bell.ring(),
             _ => {
@@ -104,6 +112,9 @@ impl Signal {
 
     /// Sleeps until raised or until there is something to read in one of the sockets, at most `timeout`.
     pub fn wait(&self, sockets: &mut Sockets, timeout: Duration) {
+        if let Some(drive) = drive::current() {
+            return self.drive(drive.as_ref(), sockets, timeout);
+        }
         let bell = if sockets.is_empty() { None } else { self.bell() };
         let Some(bell) = bell else { return self.park(timeout) };
         self.polling.store(true, Ordering::SeqCst);
@@ -112,6 +123,32 @@ impl Signal {
         sockets.wait(bell, if raised { Duration::ZERO } else { timeout });
         self.polling.store(false, Ordering::SeqCst);
         self.raised.swap(false, Ordering::SeqCst);
+    }
+
+    /// The same while what others have ordered is done.
+    fn drive(&self, drive: &dyn Drive, sockets: &mut Sockets, timeout: Duration) {
+        // Before anything takes time: what lies there may have come long ago.
+        let readable = sockets.look(clock::now_ns());
+        // What was ordered goes out; what has come may have raised the signal.
+        drive.turn();
+        if self.raised.swap(false, Ordering::SeqCst) || readable {
+            return;
+        }
+        let begun_ns = clock::now_ns();
+        let away = drive.away().min(timeout);
+        if !away.is_zero() && sockets.is_empty() {
+            self.park(away);
+            return drive.turn();
+        }
+        let mut woken = |context: &mut Context<'_>| {
+            // Whoever raises it after this wakes us, and whoever did before is seen.
+            self.task.register(context.waker());
+            if self.raised.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        };
+        drive.sleep(&mut woken, &sockets.descriptors(), timeout);
+        self.task.take();
+        self.raised.swap(false, Ordering::SeqCst);
+        sockets.look(begun_ns);
     }
 
     fn park(&self, timeout: Duration) {
@@ -188,6 +225,49 @@ mod tests {
         signal.raise();
         signal.wait(&mut sockets, patience);
         assert!(watched.take().is_some());
+    }
+
+    /// Parks its thread in place of anything that others have ordered.
+    struct Parks {
+        away: Duration,
+    }
+
+    impl Drive for Parks {
+        fn turn(&self) {}
+
+        fn glance(&self) {}
+
+        fn sleep(&self, woken: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>, _sockets: &[std::os::fd::RawFd], timeout: Duration) {
+            struct Unparks(Thread);
+            impl std::task::Wake for Unparks {
+                fn wake(self: Arc<Self>) {
+                    self.0.unpark();
+                }
+            }
+            let waker = Arc::new(Unparks(std::thread::current())).into();
+            if woken(&mut Context::from_waker(&waker)).is_pending() {
+                std::thread::park_timeout(timeout);
+            }
+        }
+
+        fn away(&self) -> Duration {
+            self.away
+        }
+    }
+
+    /// The same while it drives for others, asleep with them or away from them.
+    #[test]
+    fn a_signal_wakes_who_drives() {
+        let _stay = drive::enter();
+        let (signal, patience, mut none) = (Signal::default(), Duration::from_secs(60), Sockets::default());
+        signal.adopt();
+        for round in 0..1000 {
+            drive::offer(std::rc::Rc::new(Parks { away: if round % 2 == 0 { Duration::ZERO } else { patience } }));
+            std::thread::scope(|scope| {
+                scope.spawn(|| signal.raise());
+                signal.wait(&mut none, patience);
+            });
+        }
     }
 
     #[test]

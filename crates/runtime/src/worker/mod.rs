@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use arrow::array::UInt32Array;
 use tidemill_block::{Block, NO_WATERMARK, WATERMARK_END, clock};
-use tidemill_connect::{SinkContext, Sockets, Waker};
+use tidemill_connect::{SinkContext, Sockets, Waker, drive};
 use tidemill_operator::check::Check;
 use tidemill_operator::map::Expr;
 use tidemill_operator::{Operator, Output, SnapshotFiles};
@@ -151,8 +151,10 @@ const PARTS_MAX: usize = 64;
 /// Rounds in which only what other workers sent is worked off, before sources are polled even so: the others might
 /// never leave the worker a moment for its own.
 const DRAINS_MAX: u32 = 8;
-/// How long a worker sleeps at most when it has nothing to do.
+/// How long a worker sleeps at most when it has nothing to do, and there may be something of which nobody tells.
 const NAP: Duration = Duration::from_millis(5);
+/// The same where whatever there will be to do wakes it.
+const LONG_NAP: Duration = Duration::from_millis(100);
 
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -356,6 +358,8 @@ impl Worker {
     /// Runs until the coordinator says that it is over; failures are reported as events.
     pub fn run(mut self) {
         self.shared.signals[self.shard].adopt();
+        // Ends before the operators do, on this thread.
+        let _stay = drive::enter();
         if let Err(e) = self.restore() {
             let _ = self.events.send(Event::Failed(e));
             return;
@@ -378,6 +382,9 @@ impl Worker {
             let asked = self.shared.checkpoint.load(Ordering::Acquire);
             if asked > self.barrier && self.snapshot.is_none() {
                 self.begin_checkpoint(asked)?;
+            }
+            if let Some(drive) = drive::current() {
+                drive.glance();
             }
             let mut worked = self.poll_waiters()?;
             let drained = self.drain_inboxes()?;

@@ -63,7 +63,7 @@ impl Worker {
         Ok(())
     }
 
-    /// As [`Worker::rest`], but there is something to do. As often as it would wake up if there were not.
+    /// As [`Worker::rest`], but there is something to do. As often as it would wake up if there were nothing of which anybody tells.
     pub(super) fn pause(&mut self, now_ns: u64) -> Result<(), JobError> {
         if now_ns.saturating_sub(self.last_rest_ns) < NAP.as_nanos() as u64 {
             return Ok(());

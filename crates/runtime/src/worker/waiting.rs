@@ -17,7 +17,7 @@ use std::time::Duration;
 use tidemill_block::{NO_WATERMARK, WATERMARK_END, clock};
 use tidemill_operator::{Output, Progress};
 
-use super::{Body, Instance, NAP, Route, Worker};
+use super::{Body, Instance, LONG_NAP, NAP, Route, Worker};
 use crate::JobError;
 
 /// The least time a worker sleeps when something is due: time that has passed already while there is no
@@ -229,9 +229,30 @@ impl Worker {
             Body::Operator(operator) => operator.due().filter(|_| self.may_give(*w)),
             _ => None,
         });
+        let most = if self.is_calm() { LONG_NAP } else { NAP };
         match due.min() {
-            None => NAP,
-            Some(due) => Duration::from_nanos(due.saturating_sub(clock::now_ns())).clamp(NAP_MIN, NAP),
+            None => most,
+            Some(due) => Duration::from_nanos(due.saturating_sub(clock::now_ns())).clamp(NAP_MIN, most),
         }
+    }
+
+    /// Whether whatever there will be to do raises the signal. A source may have rows in silence, and a queue room; a program
+    /// that is at its end goes in silence, too.
+    fn is_calm(&self) -> bool {
+        let at_end = |index: usize| match self.nodes[index].as_ref() {
+            Some(Instance { body: Body::Source(task), .. }) => task.ended,
+            Some(node) => node.finished,
+            None => true,
+        };
+        let ends = |index: usize| {
+            let node = self.nodes[index].as_ref();
+            node.is_some_and(|n| n.watermark == WATERMARK_END && n.waiter.as_ref().is_some_and(|waiter| waiter.again) && !n.finished)
+        };
+        let sources = &self.sources;
+        !self.waiters.iter().any(|waiter| ends(*waiter))
+            && self.snapshot.is_none()
+            && self.writing.is_empty()
+            && sources.iter().all(|s| at_end(*s) || self.blocked(*s))
+            && self.has_room()
     }
 }

@@ -70,9 +70,14 @@ impl HttpLookup {
 
 impl Lookup for HttpLookup {
     fn start(&mut self, call: u64, keys: &RecordBatch) -> Result<(), ConnectError> {
-        if let Some(server) = self.server.take() {
-            let link = self.link.clone();
-            threads::spawn(move || pool::serve(link, server))?;
+        if let Some(server) = &self.server {
+            let place = threads::place(server.tls.is_none())?;
+            let (server, link) = (self.server.take(), self.link.clone());
+            place.spawn(move |wants| async move {
+                if let Some(server) = server {
+                    pool::serve(link, server, wants).await;
+                }
+            })?;
         }
         self.text.clear();
         self.requests.target.fill(keys, 0, Form::Encoded, &mut self.text);

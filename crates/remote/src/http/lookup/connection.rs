@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::pool::{Pool, Seat};
 use super::server::{Job, Once, Outcome, Server, meaning};
+use super::threads::within;
 
 /// How long a connection without work is kept: shorter than servers commonly do.
 const IDLE_MAX: Duration = Duration::from_secs(50);
@@ -36,7 +37,7 @@ enum Broken {
 /// Makes a connection and runs it to its end.
 pub(super) async fn run(pool: Rc<Pool>) {
     let limit = pool.server.connect_timeout;
-    let made = match timeout(limit, connect(&pool)).await {
+    let made = match within(limit, connect(&pool)).await {
         Ok(made) => made,
         Err(_) => Err(format!("no connection came about within {} ms ('lookup.connect-timeout')", limit.as_millis())),
     };
@@ -44,7 +45,7 @@ pub(super) async fn run(pool: Rc<Pool>) {
     let ended = match made {
         Ok(stream) => match pool.server.tls.clone() {
             None => work(&pool, TokioIo::new(stream)).await,
-            Some(tls) => match timeout(limit, tls.connector.connect(tls.name, stream)).await {
+            Some(tls) => match within(limit, tls.connector.connect(tls.name, stream)).await {
                 Ok(Ok(stream)) => work(&pool, TokioIo::new(stream)).await,
                 Ok(Err(e)) => Err(format!("beginning encryption: {e}")),
                 Err(_) => Err(format!("encryption did not begin within {} ms ('lookup.connect-timeout')", limit.as_millis())),
@@ -111,7 +112,7 @@ async fn work<T: Read + Write + Unpin + 'static>(pool: &Rc<Pool>, stream: T) -> 
                 }
                 exchange.as_mut().poll(context).map(Some)
             });
-            timeout(pool.server.timeout, both).await
+            within(pool.server.timeout, both).await
         };
         match answered {
             Ok(Some(Ok((outcome, whole)))) => {

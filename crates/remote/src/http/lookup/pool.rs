@@ -1,4 +1,4 @@
-//! The connections to a server, on one thread: which request goes where, when there shall be more, and the
+//! The connections to a server, on one thread ([`super::threads`]): which request goes where, when there shall be more, and the
 //! way between a shard's lookup and that thread.
 //!
 //! A request goes to the connection that was used last, else waits for one; connections are made while
@@ -23,6 +23,7 @@ use tokio::time::sleep;
 
 use super::connection;
 use super::server::{Job, Outcome, Server};
+use super::threads::Wants;
 
 /// Connections that are being made at once: a listener's queue is short.
 const CONNECTING_MAX: usize = 64;
@@ -39,6 +40,12 @@ const GATHER_DIVISOR: u32 = 20;
 const GATHER_MAX: Duration = Duration::from_millis(5);
 /// Timers go by milliseconds, so that one of a single one may take twice as long.
 const GATHER_MIN: Duration = Duration::from_millis(2);
+/// The same for a worker that makes the requests itself: it is woken once for what has come, and writes what is asked next,
+/// so that even a few at once are worth it. Its own timer is a fine one.
+const AWAY_CALLS: usize = 20;
+const AWAY_DIVISOR: u32 = 12;
+const AWAY_MAX: Duration = Duration::from_millis(10);
+const AWAY_MIN: Duration = Duration::from_micros(500);
 /// The last call counts for this part of the average, as its divisor.
 const NEWEST_DIVISOR: u32 = 16;
 
@@ -118,6 +125,8 @@ pub(super) struct Pool {
     takes: Cell<Duration>,
     /// The shard is to be told of answers when a timer has run off; somebody may tell it before.
     gathering: Rc<Cell<bool>>,
+    /// What the shard's worker, if it runs this pool, is told.
+    wants: Option<Rc<Wants>>,
     /// Connections, those being made included.
     open: Cell<usize>,
     connecting: Cell<usize>,
@@ -165,7 +174,7 @@ impl Seat {
 }
 
 /// Serves the lookup at the other end of `link` until that closes it.
-pub(super) async fn serve(link: Arc<Link>, server: Server) {
+pub(super) async fn serve(link: Arc<Link>, server: Server, wants: Option<Rc<Wants>>) {
     let pool = Rc::new(Pool {
         server,
         link: link.clone(),
@@ -174,6 +183,7 @@ pub(super) async fn serve(link: Arc<Link>, server: Server) {
         running: RefCell::default(),
         takes: Cell::default(),
         gathering: Rc::default(),
+        wants,
         open: Cell::new(0),
         connecting: Cell::new(0),
         addresses: tokio::sync::Mutex::new(None),
@@ -210,6 +220,20 @@ impl Pool {
 
     fn run(&self, call: u64, seat: &Rc<Seat>) {
         self.running.borrow_mut().insert(call, (seat.clone(), Instant::now()));
+        self.tell();
+    }
+
+    /// Tells the worker what to look for, if it runs this.
+    fn tell(&self) {
+        let Some(wants) = &self.wants else { return };
+        let running = self.running.borrow().len();
+        wants.under_way.set(running);
+        wants.events.set(wants.events.get() + 1);
+        wants.away.set(match running {
+            _ if self.connecting.get() > 0 => Duration::ZERO,
+            0 => Duration::MAX,
+            _ => away_for(self.takes.get(), running),
+        });
     }
 
     fn cancel(&self, call: u64) {
@@ -233,6 +257,7 @@ impl Pool {
         while waiting > self.connecting.get() && self.connecting.get() < CONNECTING_MAX && self.open.get() < self.server.connections_max {
             self.connecting.set(self.connecting.get() + 1);
             self.open.set(self.open.get() + 1);
+            self.tell();
             let mut tasks = self.tasks.borrow_mut();
             // Those that have ended are let go.
             while tasks.try_join_next().is_some() {}
@@ -243,6 +268,7 @@ impl Pool {
     /// A connection has come about or has failed.
     pub fn connected(&self) {
         self.connecting.set(self.connecting.get() - 1);
+        self.tell();
     }
 
     /// A connection could not be made. If there is no other, the request that waits for longest fails for
@@ -288,6 +314,7 @@ impl Pool {
     /// Puts a request back to the front, because its connection was closed before it was made.
     pub fn again(self: &Rc<Self>, job: Job, seat: &Seat) {
         self.running.borrow_mut().remove(&job.call);
+        self.tell();
         if seat.is_cancelled() {
             self.link.finish(job.call, Outcome::Cancelled);
             return;
@@ -311,6 +338,10 @@ impl Pool {
             let (took, before) = (begun.elapsed(), self.takes.get());
             let average = before - before / NEWEST_DIVISOR + took / NEWEST_DIVISOR;
             self.takes.set(if before.is_zero() { took } else { average });
+        }
+        if self.wants.is_some() {
+            self.tell();
+            return self.link.finish(call, outcome);
         }
         let running = self.running.borrow().len();
         if !self.link.put(call, outcome) {
@@ -358,9 +389,27 @@ fn gather_for(takes: Duration, running: usize) -> Option<Duration> {
     (running >= GATHER_CALLS && long >= GATHER_MIN).then_some(long)
 }
 
+/// How long nobody need look for answers where so many calls are under way that take so long each.
+fn away_for(takes: Duration, running: usize) -> Duration {
+    let coming = takes * GATHER_ANSWERS / u32::try_from(running.max(1)).unwrap_or(u32::MAX);
+    let long = coming.min(takes / AWAY_DIVISOR).min(AWAY_MAX);
+    if running >= AWAY_CALLS && long >= AWAY_MIN { long } else { Duration::ZERO }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_stays_away_for_a_small_part_of_a_call() {
+        let ms = Duration::from_millis;
+        assert_eq!(away_for(ms(60), AWAY_CALLS), ms(5));
+        assert_eq!(away_for(ms(60), AWAY_CALLS - 1), Duration::ZERO, "few");
+        assert_eq!(away_for(ms(60_000), 30), AWAY_MAX);
+        assert_eq!(away_for(ms(100), 100), ms(8));
+        assert_eq!(away_for(ms(100), 1000), Duration::from_micros(800));
+        assert_eq!(away_for(ms(5), 100), Duration::ZERO, "quick ones");
+    }
 
     #[test]
     fn answers_are_gathered_where_few_come_at_once() {

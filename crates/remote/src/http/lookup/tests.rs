@@ -5,13 +5,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use crossbeam_channel::{Receiver, unbounded};
-use tidemill_connect::{Answer, Waker};
+use futures::task::AtomicWaker;
+use tidemill_connect::{Answer, Waker, drive};
 
 use super::*;
 
@@ -113,16 +115,23 @@ fn table(url: &str, options: &[(&str, &str)]) -> Result<Box<dyn LookupTable>, St
 struct Asking {
     lookup: Box<dyn Lookup>,
     wakes: Receiver<()>,
+    /// Of this thread, if it drives and sleeps.
+    sleeps: Arc<AtomicWaker>,
     keys: SchemaRef,
 }
 
 impl Asking {
     fn open(table: &dyn LookupTable, keys: &[usize]) -> Result<Self, String> {
         let (woken, wakes) = unbounded();
-        let wake = Waker::new(move || woken.send(()).unwrap_or_default());
+        let sleeps = Arc::new(AtomicWaker::new());
+        let sleeper = sleeps.clone();
+        let wake = Waker::new(move || {
+            woken.send(()).unwrap_or_default();
+            sleeper.wake();
+        });
         let keys = Arc::new(schema().project(keys).unwrap());
         let context = LookupContext { keys: keys.clone(), columns: schema(), wake, shard: 0, shards: 1 };
-        Ok(Asking { lookup: table.open(context).map_err(|e| e.to_string())?, wakes, keys })
+        Ok(Asking { lookup: table.open(context).map_err(|e| e.to_string())?, wakes, sleeps, keys })
     }
 
     fn start(&mut self, call: u64, ids: &[i64]) {
@@ -130,11 +139,25 @@ impl Asking {
         self.lookup.start(call, &keys).unwrap();
     }
 
+    /// Until it wakes, which it does when there is something.
+    fn sleep(&self) {
+        let Some(drive) = drive::current() else { return self.wakes.recv_timeout(PATIENCE).expect("it wakes when there is something") };
+        let until = Instant::now() + PATIENCE;
+        while self.wakes.try_recv().is_err() {
+            assert!(Instant::now() < until, "it wakes when there is something");
+            let mut woken = |context: &mut std::task::Context<'_>| {
+                self.sleeps.register(context.waker());
+                if self.wakes.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+            };
+            drive.sleep(&mut woken, &[], PATIENCE);
+        }
+    }
+
     /// The next `count` answers, by call.
     fn answers(&mut self, count: usize) -> Vec<Answer> {
         let mut answers = Vec::new();
         while answers.len() < count {
-            self.wakes.recv_timeout(PATIENCE).expect("it wakes when there is something");
+            self.sleep();
             self.lookup.finished(&mut answers);
         }
         answers.sort_by_key(|a| a.call);
@@ -300,6 +323,47 @@ fn nobody_is_there_or_nobody_answers() {
     assert!(reason.starts_with(&format!("GET http://{gone}/5: connecting to {gone}: ")) && reason.ends_with(" (again)"), "{reason}");
     let (mut asking, _) = asking(|_| Reply::Hang, "/{id}", &[("timeout", "30 ms")]);
     assert!(asking.ask(1, 1).ends_with("no answer within 30 ms ('timeout') (again)"));
+}
+
+/// Requests are no others if the thread that wants them makes them.
+#[test]
+fn a_thread_that_drives_makes_its_requests_itself() {
+    for test in [
+        keys_stand_in_the_address,
+        several_keys_in_a_request,
+        many_requests_over_few_connections,
+        what_goes_wrong_is_told,
+        a_connection_closed_for_idleness_costs_nothing,
+        a_request_that_is_given_up_makes_room,
+        nobody_is_there_or_nobody_answers,
+    ] {
+        let stay = drive::enter();
+        test();
+        assert!(drive::current().is_some(), "it was made here");
+        drop(stay);
+    }
+}
+
+/// A socket of somebody else wakes whoever sleeps, and one that is closed does no harm.
+#[test]
+fn who_drives_is_woken_by_other_sockets() {
+    let _stay = drive::enter();
+    let (mut asking, _) = asking(|_| ok(r#"{"id": 1, "name": "one"}"#), "/{id}", &[]);
+    asking.start(1, &[1]);
+    asking.answers(1);
+    let drive = drive::current().unwrap();
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            ours.write_all(b"x").unwrap();
+        });
+        drive.sleep(&mut |_| Poll::Pending, &[std::os::fd::AsRawFd::as_raw_fd(&theirs)], PATIENCE);
+    });
+    assert!(begun.elapsed() < PATIENCE);
+    drive.sleep(&mut |_| Poll::Pending, &[-1], PATIENCE);
+    assert!(begun.elapsed() < PATIENCE, "it looks again soon where it cannot wait");
 }
 
 #[test]

@@ -1,16 +1,31 @@
-//! The threads on which requests are made: few, each with a runtime of its own, so that what belongs to
-//! one lookup stays on one thread and needs no locks. They are started with the first lookup and live as
-//! long as the process.
+//! The threads on which requests are made. What belongs to one lookup stays on one thread and needs no locks.
+//!
+//! - The worker's own, if it drives ([`tidemill_connect::drive`]): an answer then wakes one thread and not two, which is most of what
+//!   a request costs.
+//! - Else, and for encrypted requests, which are more work: few of their own, each with a runtime. They are started with the
+//!   first lookup that needs them and live as long as the process.
 
-use std::future::Future;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use tidemill_block::clock;
 use tidemill_connect::ConnectError;
-use tokio::runtime::Builder;
+use tidemill_connect::drive::{self, Drive};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Sender, channel};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{LocalSet, spawn_local, yield_now};
+use tokio::time::error::Elapsed;
+use tokio::time::{timeout, timeout_at};
 
 /// The most threads unless it is said otherwise: a thread carries some 50,000 requests a second.
 const THREADS_DEFAULT_MAX: usize = 2;
@@ -26,7 +41,7 @@ static THREADS: OnceLock<Result<Vec<Sender<Start>>, String>> = OnceLock::new();
 
 type Start = Box<dyn FnOnce() + Send>;
 
-/// Says how many threads make the requests of lookups in this process. Of use before the first lookup only.
+/// Says how many threads make those requests of lookups in this process that workers do not make themselves. Of use before the first lookup only.
 pub fn io_threads(threads: usize) {
     WANTED.store(threads, Ordering::Relaxed);
 }
@@ -54,13 +69,207 @@ fn start_threads() -> Result<Vec<Sender<Start>>, String> {
     (0..count).map(start).collect()
 }
 
-/// Runs what `make` makes on one of the threads.
+/// What a lookup tells whoever drives it.
+pub(super) struct Wants {
+    /// For how long nobody need look for answers, so that they gather; [`Duration::MAX`] while none is to come.
+    pub away: Cell<Duration>,
+    /// Requests that are being made.
+    pub under_way: Cell<usize>,
+    /// Counts whatever happens to requests.
+    pub events: Cell<u64>,
+}
+
+/// How often a worker that has other work looks for answers at most.
+const GLANCE: Duration = Duration::from_micros(100);
+/// How long it sleeps if it cannot be woken by a socket of its own.
+const BLIND: Duration = Duration::from_millis(1);
+/// A worker that has not looked for longer was held up.
+const HELD_UP: Duration = Duration::from_millis(20);
+/// A limit that is too far off to be told.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+/// Tasks that run before it is looked at sockets again, about.
+const TASKS_AT_ONCE: usize = 30;
+
+/// The requests of a worker that makes them itself.
+struct Local {
+    tasks: LocalSet,
+    /// Until the drop.
+    runtime: Option<Runtime>,
+    /// When it was last looked for answers.
+    looked: Cell<Instant>,
+    lookups: RefCell<Vec<Rc<Wants>>>,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
+}
+
+/// A descriptor of our own for a socket of somebody else, who may close it meanwhile.
+fn own(socket: RawFd) -> Option<OwnedFd> {
+    // SAFETY: the call looks whether there is such a descriptor, and what it gives is nobody else's.
+    unsafe {
+        let copy = libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 0);
+        (copy >= 0).then(|| OwnedFd::from_raw_fd(copy))
+    }
+}
+
+/// Something to wait for; none if it cannot be waited for.
+fn watch(socket: &RawFd) -> Option<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor stays open as long as its owner, which this becomes.
+    unsafe { AsyncFd::register_with_interest(own(*socket)?, Interest::READABLE) }.ok()
+}
+
+impl Local {
+    /// That of the calling thread, if it drives.
+    fn here() -> Result<Option<Rc<Local>>, ConnectError> {
+        if !drive::is_here() {
+            return Ok(None);
+        }
+        if let Some(local) = LOCAL.with_borrow(Weak::upgrade) {
+            return Ok(Some(local));
+        }
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(RESOLVERS_MAX).build();
+        let runtime = runtime.map_err(|e| ConnectError::io("making ready for lookups", &e))?;
+        let local = Rc::new(Local {
+            tasks: LocalSet::new(),
+            runtime: Some(runtime),
+            looked: Cell::new(Instant::now()),
+            lookups: RefCell::default(),
+        });
+        LOCAL.set(Rc::downgrade(&local));
+        drive::offer(local.clone());
+        Ok(Some(local))
+    }
+
+    fn run<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+        let unseen = self.looked.get().elapsed();
+        if unseen > HELD_UP {
+            clock::was_held_up(unseen);
+        }
+        let done = self.runtime.as_ref().map(|runtime| runtime.block_on(self.tasks.run_until(what)));
+        self.looked.set(Instant::now());
+        done
+    }
+
+    /// What the most impatient of the lookups wants that wait for answers.
+    fn wanted(&self) -> Duration {
+        let mut lookups = self.lookups.borrow_mut();
+        lookups.retain(|lookup| Rc::strong_count(lookup) > 1);
+        let least = lookups.iter().map(|lookup| lookup.away.get()).min().unwrap_or(Duration::MAX);
+        if least == Duration::MAX { Duration::ZERO } else { least }
+    }
+}
+
+impl Drive for Local {
+    fn turn(&self) {
+        // Tasks run, then it is looked at the sockets, then tasks run that have something to read: some at a time, so on as long
+        // as that brings anything.
+        let most = self.lookups.borrow().iter().map(|lookup| lookup.under_way.get()).sum::<usize>() / TASKS_AT_ONCE;
+        let events = || self.lookups.borrow().iter().map(|lookup| lookup.events.get()).sum::<u64>();
+        self.run(async {
+            yield_now().await;
+            for _ in 0..=most {
+                let before = events();
+                yield_now().await;
+                if events() == before {
+                    break;
+                }
+            }
+        });
+    }
+
+    fn glance(&self) {
+        if self.looked.get().elapsed() >= self.wanted().max(GLANCE) {
+            self.turn();
+        }
+    }
+
+    fn sleep(&self, woken: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>, sockets: &[RawFd], most: Duration) {
+        self.run(async {
+            let watched: Vec<AsyncFd<OwnedFd>> = sockets.iter().filter_map(watch).collect();
+            let most = if watched.len() < sockets.len() { most.min(BLIND) } else { most };
+            let ready = poll_fn(|context| {
+                let readable = watched.iter().any(|fd| fd.poll_read_ready(context).is_ready());
+                if readable { Poll::Ready(()) } else { woken(context) }
+            });
+            // Time that is over is an end as good as any.
+            let _ = timeout(most, ready).await;
+        });
+    }
+
+    fn away(&self) -> Duration {
+        self.wanted().saturating_sub(self.looked.get().elapsed())
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // Tasks go before what they run on, which does not wait for an address that is being asked for.
+        self.tasks = LocalSet::new();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Where a lookup makes its requests.
+pub(super) struct Place(Where);
+
+enum Where {
+    Here(Rc<Local>),
+    Thread(&'static Sender<Start>),
+}
+
+/// On the calling thread if that drives and `here` is set, else on one of the threads.
 ///
 /// # Errors
 /// The threads could not be started.
-pub(super) fn spawn<F: Future<Output = ()> + 'static>(make: impl FnOnce() -> F + Send + 'static) -> Result<(), ConnectError> {
+pub(super) fn place(here: bool) -> Result<Place, ConnectError> {
+    if here && let Some(local) = Local::here()? {
+        return Ok(Place(Where::Here(local)));
+    }
     let threads = THREADS.get_or_init(start_threads).as_ref().map_err(|e| ConnectError::new(e.as_str()))?;
-    let thread = &threads[NEXT.fetch_add(1, Ordering::Relaxed) % threads.len()];
-    let start: Start = Box::new(move || drop(spawn_local(make())));
-    thread.blocking_send(start).map_err(|_| ConnectError::new("internal error: a thread of lookups has ended; its message is above"))
+    Ok(Place(Where::Thread(&threads[NEXT.fetch_add(1, Ordering::Relaxed) % threads.len()])))
+}
+
+impl Place {
+    /// Runs what `make` makes there, which tells what it wants if somebody drives it.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn spawn<F: Future<Output = ()> + 'static>(
+        self,
+        make: impl FnOnce(Option<Rc<Wants>>) -> F + Send + 'static,
+    ) -> Result<(), ConnectError> {
+        match self.0 {
+            Where::Here(local) => {
+                let wants = Rc::new(Wants { away: Cell::new(Duration::MAX), under_way: Cell::new(0), events: Cell::new(0) });
+                local.lookups.borrow_mut().push(wants.clone());
+                local.tasks.spawn_local(make(Some(wants)));
+                Ok(())
+            }
+            Where::Thread(thread) => {
+                let start: Start = Box::new(move || drop(spawn_local(make(None))));
+                let gone = |_| ConnectError::new("internal error: a thread of lookups has ended; its message is above");
+                thread.blocking_send(start).map_err(gone)
+            }
+        }
+    }
+}
+
+/// As tokio's timeout, but time in which the thread was held up does not count.
+///
+/// # Errors
+/// The time is over.
+pub(super) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut what = pin!(what);
+    let (begun, held_up) = (Instant::now(), clock::held_up());
+    loop {
+        let more = clock::held_up() - held_up;
+        let until = begun.checked_add(limit.saturating_add(more)).unwrap_or_else(|| begun + FOR_EVER);
+        match timeout_at(until.into(), what.as_mut()).await {
+            Err(_) if clock::held_up() - held_up > more => {}
+            done => return done,
+        }
+    }
 }
