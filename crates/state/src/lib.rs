@@ -19,6 +19,7 @@ mod slot_index;
 mod slot_vec;
 mod table;
 
+pub use disk::on_durable_state;
 pub use key_table::{KeyTable, Slots};
 pub use slot_vec::{SlotVec, on_much_state};
 pub use table::{HASH_COLUMN, StateTable};

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     allocator::begin_with_small_pages();
     allocator::keep_what_is_free();
     tidemill_state::on_much_state(allocator::want_large_pages);
+    tidemill_state::on_durable_state(allocator::stay_with_small_pages);
     tidemill_hub::register();
     tidemill_connect::notices(notice);
     tidemill_runtime::at_rest(allocator::collect_at_times);

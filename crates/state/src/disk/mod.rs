@@ -63,8 +63,8 @@ mod writer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use arrow::array::ArrayRef;
@@ -102,6 +102,14 @@ pub struct ColdOptions {
     /// Bytes of memory for filters and indexes, about; a few MB at least. With less, filters err more often, and those of runs
     /// stay on disk at last; an index takes 16 bytes a page of 8 KB, however little is given.
     pub memory: usize,
+}
+
+static ON_DURABLE: OnceLock<fn()> = OnceLock::new();
+
+/// Has `call` called, again and again, when checkpoints are made of state on disk: for whoever decides if the process has large
+/// pages. To clear one stops a thread for milliseconds, and several do at once where tables of many keys grow. The first one stays.
+pub fn on_durable_state(call: fn()) {
+    let _ = ON_DURABLE.set(call);
 }
 
 /// Rows that left memory. See the module.
@@ -190,6 +198,9 @@ impl ColdStore {
     /// to be, so that not even the first [`ColdStore::files`] has to wait for much. A store that was opened on files knows.
     pub fn durable(&mut self) {
         self.shared.durable.store(true, RELAXED);
+        if let Some(call) = ON_DURABLE.get() {
+            call();
+        }
     }
 
     /// Takes rows that leave memory, each key at most once; a newer version of a key hides older ones. Rows need no
