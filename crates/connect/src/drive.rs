@@ -5,9 +5,8 @@
 //! the worker's own matter: it says that it does ([`enter`]), and whoever has something to be driven, made on the same thread, offers
 //! it ([`offer`]). On threads that drive nothing, requests are made elsewhere.
 //!
-//! A worker that is held up, by a sink that waits for its database say, drives nothing meanwhile. Such time is not the time of
-//! whoever was to answer: limits go by [`clock::patient_ns`](tidemill_block::clock::patient_ns),
-//! which stands still then.
+//! A worker that is held up, by a sink that waits for its database say, drives nothing meanwhile. What others ask for goes out before,
+//! and whoever gives something up looks first whether it lies there.
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;

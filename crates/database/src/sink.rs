@@ -328,7 +328,7 @@ impl Sink for JdbcSink {
             let session = self.session(context.cancelled.clone());
             let turn = self.turn();
             if !by_checkpoint {
-                let beside = (self.access.driver.parts_at_once() / lanes_all).saturating_sub(1);
+                let beside = if appends { 0 } else { (self.access.driver.parts_at_once() / lanes_all).saturating_sub(1) };
                 let beside = Beside::new((0..beside).map(|_| self.session(context.cancelled.clone())).collect());
                 lanes.push(Box::new(AtOnce::new(self.shared.clone(), session, beside, told.clone(), turn)));
                 continue;

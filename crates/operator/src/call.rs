@@ -18,6 +18,9 @@ pub trait Calls: Send {
     /// Something that no other attempt can mend.
     fn start(&mut self, call: u64, keys: &RecordBatch) -> Result<(), OperatorError>;
 
+    /// Nothing more is started for now: what was shall be on its way.
+    fn flush(&mut self) {}
+
     /// Forgets a call: its answer, should it come, is dropped.
     fn cancel(&mut self, call: u64);
 

@@ -133,8 +133,9 @@ options! {
         flink "execution.runtime-mode" => runtime_mode: RuntimeMode = RuntimeMode::Streaming;
         /// Shards a job runs in; by default the processors of the machine.
         flink "parallelism.default" => parallelism: Option<Parallelism>;
-        /// Threads that move bytes for network clients (Flight, HTTP, WebSocket, encrypted lookups); by default up to
-        /// two. They are shared by all jobs of the process: what the first says that uses them counts.
+        /// Threads that move bytes for network clients (Flight, HTTP, WebSocket, lookups that are encrypted or made in
+        /// batch mode); by default up to two. They are shared by all jobs of the process: what the first says that uses
+        /// them counts.
         ours "io.threads" => io_threads: Option<usize>;
         /// How many files of a table that lie behind a network are read at once, by all shards together, and at
         /// least one by each: `auto` begins with one a shard and finds out whether more pay, up to 32. Local files are

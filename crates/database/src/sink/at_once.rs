@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use arrow::array::AsArray;
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError};
 
@@ -24,6 +26,9 @@ use crate::session::Session;
 
 /// Rows that are worth a connection of their own.
 const BESIDE_ROWS: usize = 1_000;
+
+/// After a further connection could not be had.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The connection of a writer that writes at once.
 pub(super) struct AtOnce {
@@ -49,6 +54,9 @@ impl AtOnce {
         if !matches!(operation, Operation::Upsert) || self.beside.is_none() || folded.upserts.num_rows() < 2 * BESIDE_ROWS {
             return Ok(1);
         }
+        if self.beside.not_before.is_some_and(|then| Instant::now() < then) || has_blanks_at_ends(folded, &self.shared.target.key) {
+            return Ok(1);
+        }
         let target = &self.shared.target;
         let may = self.session.patiently(|connection| connection.takes_parts_beside(target))?;
         Ok(if may { (self.beside.sessions.len() + 1).min(folded.upserts.num_rows() / BESIDE_ROWS) } else { 1 })
@@ -61,7 +69,7 @@ impl AtOnce {
         if width > 1 && come.len() > 1 {
             match self.write_beside(come, operation) {
                 // They stand in each other's way, and would again.
-                Err(e) if e.kind == DbErrorKind::Retry => self.beside.sessions.clear(),
+                Err(e) if e.kind == DbErrorKind::Retry => self.beside.give_up(),
                 other => return other,
             }
         }
@@ -98,12 +106,10 @@ impl AtOnce {
             }
             work(session);
         });
-        if beside.refused.load(Ordering::Relaxed) {
+        if beside.refused.swap(false, Ordering::Relaxed) {
+            beside.forget();
             // To ask with each batch would cost time.
-            beside.sessions.clear();
-        } else if USERS.load(Ordering::Relaxed) > 1 {
-            // Others have a use for them, too.
-            beside.sessions.iter_mut().for_each(Session::forget);
+            beside.not_before = Some(Instant::now() + ASK_AGAIN);
         }
         let failed = lock(&failed).take();
         failed.map_or(Ok(()), Err)
@@ -116,8 +122,10 @@ pub(super) struct Beside {
     sessions: Vec<Session>,
     /// It is one of the users.
     counts: bool,
-    /// The server did not want one of them.
+    /// One of them could not be had just now.
     refused: AtomicBool,
+    /// Until then nobody asks again.
+    not_before: Option<Instant>,
 }
 
 /// Writers of the process that have such connections.
@@ -132,17 +140,30 @@ impl Beside {
     pub fn new(sessions: Vec<Session>) -> Self {
         let counts = !sessions.is_empty();
         USERS.fetch_add(usize::from(counts), Ordering::Relaxed);
-        Beside { sessions, counts, refused: AtomicBool::new(false) }
+        Beside { sessions, counts, refused: AtomicBool::new(false), not_before: None }
     }
 
     fn is_none(&self) -> bool {
         self.sessions.is_empty()
     }
+
+    /// Closes those that are open.
+    fn forget(&mut self) {
+        self.sessions.iter_mut().for_each(Session::forget);
+    }
+
+    /// Has no use for any from now on.
+    fn give_up(&mut self) {
+        self.sessions.clear();
+        if std::mem::take(&mut self.counts) {
+            USERS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        USERS.fetch_sub(usize::from(self.counts), Ordering::Relaxed);
+        self.give_up();
     }
 }
 
@@ -165,6 +186,13 @@ impl Drop for Permits {
     fn drop(&mut self) {
         IN_USE.fetch_sub(self.0, Ordering::Relaxed);
     }
+}
+
+/// Whether texts of a key end with blanks, which are nothing to some databases: two of these keys may be the same, and then the last
+/// of them in order is to win.
+fn has_blanks_at_ends(folded: &Folded, key: &[usize]) -> bool {
+    let columns = key.iter().filter_map(|column| folded.upserts.column(*column).as_string_opt::<i32>());
+    columns.into_iter().any(|texts| texts.iter().flatten().any(|text| text.ends_with(' ')))
 }
 
 /// Writes a part, unless the job is being stopped.
@@ -201,6 +229,10 @@ impl Lane for AtOnce {
         } else {
             (batch::fold(&target.schema, &blocks, &target.key)?, Operation::Upsert)
         };
+        if USERS.load(Ordering::Relaxed) > 1 {
+            // Others have a use for them, too.
+            self.beside.forget();
+        }
         // Another batch gathers meanwhile: of this one there is one copy from here on.
         drop(blocks);
         let width = self.width(&folded, operation)?;
@@ -233,8 +265,6 @@ impl Lane for AtOnce {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use arrow::datatypes::{DataType, Field, Schema};
     use tempfile::TempDir;
     use tidemill_block::text;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{OpenFlags, ffi};
 
 /// Pages of the log from which on a transaction waits until they are in the database, so that the log begins anew: half a
@@ -151,8 +152,14 @@ impl Checkpointer {
     }
 }
 
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
+impl Checkpointer {
+    /// Ends the thread; whether the database's file is safe, as far as it goes.
+    pub fn end(mut self) -> bool {
+        self.join();
+        !self.shared.lock().failed
+    }
+
+    fn join(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -160,6 +167,12 @@ impl Drop for Checkpointer {
             // when the last connection is closed.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 
@@ -213,7 +226,8 @@ fn serve(connection: &rusqlite::Connection, shared: &Shared) {
         // It waits for nobody: what a reader still needs stays in the log, and where another is at it nothing is done.
         let Ok(log) = checkpoint(connection, "PASSIVE") else { return };
         if !sync(connection) {
-            // The log must not begin anew: what is in it may be nowhere else.
+            // The log must not begin anew, nor go with the last connection: what is in it may be nowhere else.
+            let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
             shared.lock().failed = true;
             return;
         }

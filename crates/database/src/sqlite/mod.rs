@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
+use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags};
 
 use self::bind::Parameters;
@@ -38,6 +39,9 @@ const LOG_BYTES: u32 = 64 << 20;
 const PART_BYTES: usize = 4 << 20;
 /// Pages of the log from which on a commit copies them, where that is not done beside it: SQLite's own default.
 const PAGES_BY_COMMITS: u32 = 1_000;
+/// What is said when the system could not do what durability hangs on.
+const UNSAFE: &str = "the system could not make the database's file safe on its disk (its own log says more); what was committed is in the \
+                      file that ends with -wal: make a copy of both files before anything opens them";
 /// Rows from which on the log is made safe while they are written.
 const BESIDE_ROWS: usize = 4_096;
 /// Digits of a decimal that a double keeps.
@@ -210,7 +214,7 @@ impl Log {
 }
 
 struct SqliteConnection {
-    /// There since the first rows were written. Dropped before the connection, which puts the log away as the last one.
+    /// There since the first rows were written. Ends before the connection, which puts the log away as the last one.
     checkpointer: Option<Checkpointer>,
     connection: rusqlite::Connection,
     /// `None`: there is no log, or it is left alone.
@@ -219,6 +223,16 @@ struct SqliteConnection {
     checked: HashSet<String>,
     /// For texts of values on their way.
     scratch: Vec<u8>,
+}
+
+impl Drop for SqliteConnection {
+    fn drop(&mut self) {
+        if self.checkpointer.take().is_some_and(|checkpointer| !checkpointer.end()) {
+            // The last connection would take the log for copied, and remove it.
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            tidemill_connect::notice(&format!("SQLite: {UNSAFE}"));
+        }
+    }
 }
 
 impl SqliteConnection {
@@ -376,12 +390,7 @@ impl Connection for SqliteConnection {
                 (self.checkpointer, self.log) = (None, None);
                 self.leave_log_to_commits(true).map_err(|e| failed("beginning a transaction", e))?;
             }
-            Some(Room::Failed) => {
-                return Err(DbError::fatal(
-                    "the system could not make the database's file safe on its disk (its own log says more); what was committed is in \
-                     the file that ends with -wal: make a copy of both before anything opens them",
-                ));
-            }
+            Some(Room::Failed) => return Err(DbError::fatal(UNSAFE)),
         }
         // At once as a writer: one that reads first and then finds another writing could only give up.
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(|e| failed("beginning a transaction", e))

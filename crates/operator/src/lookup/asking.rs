@@ -252,11 +252,12 @@ impl Asking {
         Ok(())
     }
 
-    /// Begins calls, as many as there may be.
+    /// Begins calls, as many as there may be; whether there were any.
     ///
     /// # Errors
     /// A key that cannot be had, if that fails the job.
-    pub fn start(&mut self, calls: &mut dyn Calls, asks: &mut Asks, now_ns: u64, settled: &mut Vec<u32>) -> Result<(), OperatorError> {
+    pub fn start(&mut self, calls: &mut dyn Calls, asks: &mut Asks, now_ns: u64, settled: &mut Vec<u32>) -> Result<bool, OperatorError> {
+        let before = self.stats.calls;
         while self.under_way.len() < self.limit.allowed()
             && let Some(mut question) = self.queue.next(self.spec.keys_max.max(1))
         {
@@ -282,6 +283,6 @@ impl Asking {
             self.under_way.insert(call, UnderWay { question, started_ns: now_ns });
         }
         self.starved = self.queue.is_ready();
-        Ok(())
+        Ok(self.stats.calls > before)
     }
 }

@@ -149,7 +149,7 @@ impl LookupJoin {
             order: if spec.ordered { Box::new(InOrder::new()) } else { Box::new(Unordered::new()) },
             asking: Asking::new(&spec),
             open,
-            clock: clock::patient_ns,
+            clock: clock::now_ns,
             calls: None,
             wake: None,
             shard: 0,
@@ -234,7 +234,10 @@ impl LookupJoin {
                 self.asking.collect(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
             }
             self.asking.expire(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
-            self.asking.start(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
+            if self.asking.start(calls.as_mut(), &mut self.asks, now, &mut self.settled)? {
+                // What comes of answers may hold the worker up, and the calls shall not wait for that.
+                calls.flush();
+            }
             self.settled.iter().for_each(|ask| self.order.answered(*ask));
             // Some are answered at once.
             if !self.woken.load(Ordering::Acquire) {
@@ -449,8 +452,7 @@ impl Operator for LookupJoin {
     }
 
     fn due(&self) -> Option<u64> {
-        // By the clock of everybody else.
-        self.asking.due().map(|due| due.saturating_add(clock::held_up().as_nanos() as u64))
+        self.asking.due()
     }
 }
 

@@ -29,6 +29,10 @@ impl Calls for LookupCalls {
         self.lookup.start(call, keys).map_err(|e| OperatorError::new(e.to_string()))
     }
 
+    fn flush(&mut self) {
+        self.lookup.flush();
+    }
+
     fn cancel(&mut self, call: u64) {
         self.lookup.cancel(call);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use hyper::body::Bytes;
-use tidemill_connect::{Answer, ConnectError, Failure, Found, Lookup, Waker};
+use tidemill_connect::{Answer, ConnectError, Failure, Found, Lookup, Waker, drive};
 
 use super::decode::{Answers, Body};
 use super::pool::{self, Link, Order};
@@ -88,6 +88,13 @@ impl Lookup for HttpLookup {
         Ok(())
     }
 
+    fn flush(&mut self) {
+        // A worker that drives writes them.
+        if let Some(drive) = drive::current() {
+            drive.turn();
+        }
+    }
+
     fn cancel(&mut self, call: u64) {
         if self.asked.remove(&call).is_some() {
             self.link.order(Order::Cancel(call));
@@ -97,6 +104,13 @@ impl Lookup for HttpLookup {
     fn finished(&mut self, into: &mut Vec<Answer>) {
         let mut done = std::mem::take(&mut self.done);
         self.link.take_done(&mut done);
+        if done.is_empty()
+            && let Some(drive) = drive::current()
+        {
+            // Somebody asks whom no answer has woken: the worker was held up, or one is given up unless it lies there.
+            drive.turn();
+            self.link.take_done(&mut done);
+        }
         let mut bodies = Vec::with_capacity(done.len());
         for (call, outcome) in done.drain(..) {
             let Some(keys) = self.asked.remove(&call) else { continue };

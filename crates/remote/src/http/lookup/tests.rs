@@ -344,6 +344,28 @@ fn a_thread_that_drives_makes_its_requests_itself() {
     }
 }
 
+/// An answer that came while the thread had other things to do was not looked for before its limit ran off.
+#[test]
+fn who_was_held_up_looks_before_it_gives_up() {
+    let _stay = drive::enter();
+    let (asked, asks) = unbounded();
+    let answer = move |_: &Asked| {
+        let _ = asked.send(());
+        ok(r#"{"id": 1, "name": "one"}"#)
+    };
+    let (mut asking, _) = asking(answer, "/{id}", &[("lookup.timeout", "300 ms")]);
+    asking.start(1, &[1]);
+    asking.answers(1);
+    asks.recv_timeout(PATIENCE).unwrap();
+    asking.start(2, &[1]);
+    asking.lookup.flush();
+    asks.recv_timeout(PATIENCE).expect("what is flushed is on its way");
+    thread::sleep(Duration::from_millis(600));
+    let mut answers = Vec::new();
+    asking.lookup.finished(&mut answers);
+    assert_eq!(answers.iter().map(shown).collect::<Vec<_>>(), ["0:1=one"]);
+}
+
 /// A socket of somebody else wakes whoever sleeps, and one that is closed does no harm.
 #[test]
 fn who_drives_is_woken_by_other_sockets() {

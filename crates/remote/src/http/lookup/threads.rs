@@ -16,7 +16,6 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidemill_block::clock;
 use tidemill_connect::ConnectError;
 use tidemill_connect::drive::{self, Drive};
 use tokio::io::Interest;
@@ -25,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::error::Elapsed;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 /// The most threads unless it is said otherwise: a thread carries some 50,000 requests a second.
 const THREADS_DEFAULT_MAX: usize = 2;
@@ -83,10 +82,9 @@ pub(super) struct Wants {
 const GLANCE: Duration = Duration::from_micros(100);
 /// How long it sleeps if it cannot be woken by a socket of its own.
 const BLIND: Duration = Duration::from_millis(1);
-/// A worker that has not looked for longer was held up.
-const HELD_UP: Duration = Duration::from_millis(20);
-/// A limit that is too far off to be told.
-const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+/// A worker that has not looked for longer was held up, by a sink that waits say. A limit that ran off meanwhile is put off once
+/// by as much: what was to come may lie there, and takes more than a look.
+const HELD_UP: Duration = Duration::from_millis(100);
 /// Tasks that run before it is looked at sockets again, about.
 const TASKS_AT_ONCE: usize = 30;
 
@@ -102,6 +100,8 @@ struct Local {
 
 thread_local! {
     static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
+    /// How often this thread was held up.
+    static HOLD_UPS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A descriptor of our own for a socket of somebody else, who may close it meanwhile.
@@ -142,9 +142,8 @@ impl Local {
     }
 
     fn run<T>(&self, what: impl Future<Output = T>) -> Option<T> {
-        let unseen = self.looked.get().elapsed();
-        if unseen > HELD_UP {
-            clock::was_held_up(unseen);
+        if self.looked.get().elapsed() > HELD_UP {
+            HOLD_UPS.set(HOLD_UPS.get() + 1);
         }
         let done = self.runtime.as_ref().map(|runtime| runtime.block_on(self.tasks.run_until(what)));
         self.looked.set(Instant::now());
@@ -257,19 +256,15 @@ impl Place {
     }
 }
 
-/// As tokio's timeout, but time in which the thread was held up does not count.
+/// As tokio's timeout, but with another look where the thread was held up meanwhile.
 ///
 /// # Errors
 /// The time is over.
 pub(super) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Elapsed> {
     let mut what = pin!(what);
-    let (begun, held_up) = (Instant::now(), clock::held_up());
-    loop {
-        let more = clock::held_up() - held_up;
-        let until = begun.checked_add(limit.saturating_add(more)).unwrap_or_else(|| begun + FOR_EVER);
-        match timeout_at(until.into(), what.as_mut()).await {
-            Err(_) if clock::held_up() - held_up > more => {}
-            done => return done,
-        }
+    let before = HOLD_UPS.get();
+    match timeout(limit, what.as_mut()).await {
+        Err(_) if HOLD_UPS.get() != before => timeout(HELD_UP, what).await,
+        done => done,
     }
 }
