@@ -239,7 +239,10 @@ fn files_of_a_checkpoint_stay_and_others_go() {
     fs::write(dir.path().join("op-x.run"), "").unwrap();
     let linked: Vec<StateFile> = files.iter().map(|f| StateFile { path: links.path().join(&f.name), ..f.clone() }).collect();
     let mut store = ColdStore::open(options(dir.path(), "op", 1 << 10), TYPES.to_vec(), 1, linked.clone(), |_| true).unwrap();
-    assert_eq!(count(), linked.len() - 1 + 1, "a link for each run, and the neighbour");
+    // The links may be merged by now.
+    let there = |name: &str| dir.path().join(name).exists();
+    let stale = |file: &&StateFile| !files.iter().any(|f| f.name == file.name);
+    assert!(there("op-x.run") && !second.iter().filter(stale).any(|file| there(&file.name)), "the neighbour's, and no others");
     assert_eq!(all(&store, good), rows.iter().cloned().collect::<Model>());
     put(&mut store, &rows[..10], good);
     let third = store.files().unwrap();
