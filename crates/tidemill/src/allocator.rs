@@ -14,9 +14,8 @@
 //! pages of Parquet: clearing small pages, one fault each, was a fifth of the reading of a wide file.
 //!
 //! Not so in a process that makes checkpoints of state on disk: where tables grow, several columns and both shards come to a new
-//! large page at the same row, and to clear ten of them stops the flow for 50 ms, for 100 and more where the memory must be had
-//! from a host first. The longest stop in a minute after a restart from 10 GB was 78 and 393 ms with large pages, and 22 and 33
-//! without.
+//! large page at the same row, and to clear ten of them stops the flow for 50 ms, longer where the memory must be had from a host
+//! first. The longest stop in the first minute after a restart from 10 GB was 78 ms with large pages, and 66 and 56 without.
 //!
 //! What a thread took and another freed goes back only when the first one asks for more: memory of one that rests would stay
 //! with it. So threads that rest have it looked for now and then.
