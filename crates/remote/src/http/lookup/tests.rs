@@ -353,14 +353,15 @@ fn who_was_held_up_looks_before_it_gives_up() {
         let _ = asked.send(());
         ok(r#"{"id": 1, "name": "one"}"#)
     };
-    let (mut asking, _) = asking(answer, "/{id}", &[("lookup.timeout", "300 ms")]);
+    let (mut asking, _) = asking(answer, "/{id}", &[("lookup.timeout", "1 s")]);
     asking.start(1, &[1]);
     asking.answers(1);
     asks.recv_timeout(PATIENCE).unwrap();
     asking.start(2, &[1]);
     asking.lookup.flush();
     asks.recv_timeout(PATIENCE).expect("what is flushed is on its way");
-    thread::sleep(Duration::from_millis(600));
+    // Held up for longer than the limit, which is long enough for a slow machine to answer.
+    thread::sleep(Duration::from_millis(1300));
     let mut answers = Vec::new();
     asking.lookup.finished(&mut answers);
     assert_eq!(answers.iter().map(shown).collect::<Vec<_>>(), ["0:1=one"]);

@@ -40,7 +40,8 @@ static THREADS: OnceLock<Result<Vec<Sender<Start>>, String>> = OnceLock::new();
 
 type Start = Box<dyn FnOnce() + Send>;
 
-/// Says how many threads make those requests of lookups in this process that workers do not make themselves. Of use before the first lookup only.
+/// Says how many threads make those requests of lookups in this process that workers do not make themselves. Of use before the
+/// first lookup only.
 pub fn io_threads(threads: usize) {
     WANTED.store(threads, Ordering::Relaxed);
 }
