@@ -1,17 +1,19 @@
 //! How many calls are under way at once: a fixed number, or as many as make it faster.
 //!
 //! The adaptive limit follows the idea of TCP's congestion control (slow start, then additive increase
-//! and multiplicative decrease) on measured latency instead of loss, as Vector's adaptive request
-//! concurrency and Netflix's concurrency limits do. By Little's law a full limit of N calls that take R
-//! each gives N / R answers a second, so latency alone says whether a larger limit pays:
+//! and multiplicative decrease) on measured rate and latency instead of loss, as Vector's adaptive request
+//! concurrency and Netflix's concurrency limits do. Answers are counted in windows. One begins when the calls that
+//! were under way at a change of the limit have mostly ended: before, neither rate nor latency is that of the new limit.
 //!
 //! - *Doubling*: the limit doubles, once a window, while each doubling gives at least a tenth more answers a
-//!   second. From 8 to 1,024 that takes seven windows of one to two round trips.
+//!   second. From 8 to 1,024 that takes seven windows of two round trips or so.
 //! - *Settled*: it stays, and from time to time tries a quarter more or a fifth less for one window: more is
 //!   kept, and doubled on, if it gives more answers; less is kept if it gives as many.
-//! - *Backing off*: where calls fail or take half as long again as they did when the limit settled, it falls
-//!   by a fifth a window. What counts as usual follows slowly, so that a server that has become slow for good
-//!   is not starved.
+//! - *Backing off*: where calls take half as long again as is usual, as few are tried as the server would work on
+//!   at once if they only waited for each other there. If that is so, they give as many answers and the limit stays
+//!   down. If each of them has become slower, they give as many fewer: the limit goes back, and what calls take
+//!   now is usual.
+//! - Where calls fail, it falls by three tenths a window.
 //!
 //! Windows in which there was not enough to ask do not count: they say nothing about a larger limit.
 
@@ -25,6 +27,10 @@ const WINDOW_NS: u64 = 20_000_000;
 /// Windows between two trials, and after a failed one or a back-off.
 const CALM_WINDOWS: u32 = 4;
 const SOBER_WINDOWS: u32 = 16;
+/// Where the server is slow, this is tried of what it seems to work on at once: a little more, so that it never waits.
+const BACK_OFF: f64 = 1.25;
+/// So many answers are waited for in a trial, at least.
+const TRIAL_ANSWERS: usize = 128;
 /// A difference of latency that is never taken for a slow server.
 const NOISE_NS: f64 = 500_000.0;
 
@@ -38,11 +44,15 @@ enum Phase {
     Doubling,
     /// So many windows are left until the next trial.
     Settled(u32),
-    /// A trial, upwards or downwards, from this limit.
-    Trial {
-        from: usize,
-        up: bool,
-    },
+    /// A quarter more than this limit is tried.
+    More(usize),
+    /// A fifth less than this limit is tried.
+    Fewer(usize),
+    /// Calls took long for a window. In another one it shows what the rate is: some of those of the first began before
+    /// the server was slow.
+    Slow,
+    /// Much less than this limit is tried, and taken if it gives this share of the answers.
+    BackOff(usize, f64),
 }
 
 struct Search {
@@ -53,8 +63,8 @@ struct Search {
     usual_ns: f64,
     /// The next trial goes up.
     up: bool,
-    /// When the limit last changed: calls that began before say nothing about it.
-    changed_ns: u64,
+    /// Before this the next window does not begin.
+    from_ns: u64,
     // The window so far.
     begun_ns: Option<u64>,
     answers: usize,
@@ -76,7 +86,7 @@ impl Limit {
             rate: 0.0,
             usual_ns: 0.0,
             up: true,
-            changed_ns: 0,
+            from_ns: 0,
             begun_ns: None,
             answers: 0,
             sum_ns: 0.0,
@@ -95,10 +105,13 @@ impl Limit {
     /// long. `used`: there was more to ask than the limit let through.
     pub fn ended(&mut self, now_ns: u64, took_ns: u64, trouble: bool, used: bool) {
         let Some(search) = &mut self.search else { return };
-        if now_ns.saturating_sub(took_ns) < search.changed_ns {
+        if now_ns < search.from_ns {
             return;
         }
-        let begun = *search.begun_ns.get_or_insert(now_ns);
+        let Some(begun_ns) = search.begun_ns else {
+            search.begun_ns = Some(now_ns);
+            return;
+        };
         search.answers += 1;
         search.unused += usize::from(!used);
         if trouble {
@@ -106,11 +119,12 @@ impl Limit {
         } else {
             search.sum_ns += took_ns as f64;
         }
-        // At a small limit a few answers say little, and many would take long.
-        let enough = if self.limit < 16 { (self.limit * 2).max(4) } else { (self.limit / 2).max(32) };
-        if search.answers >= enough && now_ns - begun >= WINDOW_NS {
-            self.limit = search.judge(self.limit);
-            search.changed_ns = now_ns;
+        let window_ns = now_ns - begun_ns;
+        if search.answers >= search.enough(self.limit) && window_ns >= WINDOW_NS {
+            let mean_ns = search.sum_ns / (search.answers - search.troubles).max(1) as f64;
+            let limit = search.judge(self.limit, search.answers as f64 / window_ns as f64, mean_ns);
+            search.from_ns = if limit == self.limit { now_ns } else { now_ns + mean_ns as u64 };
+            self.limit = limit;
             search.begun_ns = None;
             (search.answers, search.sum_ns, search.unused, search.troubles) = (0, 0.0, 0, 0);
         }
@@ -118,8 +132,19 @@ impl Limit {
 }
 
 impl Search {
-    /// The limit after a window at `limit`.
-    fn judge(&mut self, limit: usize) -> usize {
+    /// How many answers a window has at `limit`, at least.
+    fn enough(&self, limit: usize) -> usize {
+        match self.phase {
+            // A trial decides for long.
+            Phase::More(_) | Phase::Fewer(_) | Phase::BackOff(..) => (limit / 2).max(TRIAL_ANSWERS),
+            // At a small limit a few answers say little, and many would take long.
+            _ if limit < 32 => (limit * 2).max(4),
+            _ => (limit / 2).max(64),
+        }
+    }
+
+    /// The limit after a window at `limit` with so many answers a nanosecond, which took so long.
+    fn judge(&mut self, limit: usize, rate: f64, mean: f64) -> usize {
         if self.troubles * 20 > self.answers {
             self.phase = Phase::Settled(SOBER_WINDOWS);
             return (limit * 7 / 10).max(1);
@@ -128,8 +153,6 @@ impl Search {
         if self.unused * 5 > self.answers {
             return limit;
         }
-        let mean = self.sum_ns / (self.answers - self.troubles).max(1) as f64;
-        let rate = limit as f64 / mean.max(1.0);
         match self.phase {
             Phase::Doubling if rate >= self.rate * 1.1 => {
                 (self.rate, self.usual_ns) = (rate, mean);
@@ -147,23 +170,38 @@ impl Search {
                 (limit / 2).max(1)
             }
             Phase::Settled(left) => {
-                if mean > self.usual_ns * 1.5 + NOISE_NS {
-                    self.usual_ns += (mean - self.usual_ns) * 0.15;
-                    self.phase = Phase::Settled(SOBER_WINDOWS);
-                    return (limit * 4 / 5).max(1);
+                if self.is_slow(mean) {
+                    self.phase = Phase::Slow;
+                    return limit;
                 }
                 self.usual_ns += (mean - self.usual_ns) * 0.15;
-                self.rate = rate;
+                self.rate += (rate - self.rate) * 0.3;
                 if left > 0 {
                     self.phase = Phase::Settled(left - 1);
                     return limit;
                 }
                 let up = self.up && limit < LIMIT_MAX;
                 self.up = !self.up;
-                self.phase = Phase::Trial { from: limit, up };
-                if up { (limit + (limit / 4).max(1)).min(LIMIT_MAX) } else { (limit * 4 / 5).max(1) }
+                if up {
+                    self.phase = Phase::More(limit);
+                    (limit + (limit / 4).max(1)).min(LIMIT_MAX)
+                } else {
+                    self.phase = Phase::Fewer(limit);
+                    (limit * 4 / 5).max(1)
+                }
             }
-            Phase::Trial { from, up: true } => {
+            Phase::Slow if self.is_slow(mean) => {
+                self.rate = rate;
+                let fewer = ((limit as f64 * self.usual_ns / mean * BACK_OFF) as usize).max(1);
+                // Half-way between as many answers and as many fewer.
+                self.phase = Phase::BackOff(limit, f64::midpoint(1.0, fewer as f64 / limit as f64));
+                fewer
+            }
+            Phase::Slow => {
+                self.phase = Phase::Settled(CALM_WINDOWS);
+                limit
+            }
+            Phase::More(from) => {
                 // A quarter more calls give a quarter more answers at best.
                 if rate >= self.rate * 1.06 {
                     (self.rate, self.usual_ns, self.phase) = (rate, mean, Phase::Doubling);
@@ -172,11 +210,26 @@ impl Search {
                 self.phase = Phase::Settled(SOBER_WINDOWS);
                 from
             }
-            Phase::Trial { from, up: false } => {
+            Phase::Fewer(from) => {
                 self.phase = Phase::Settled(CALM_WINDOWS);
                 if rate >= self.rate * 0.98 { limit } else { from }
             }
+            Phase::BackOff(from, kept) => {
+                self.phase = Phase::Settled(CALM_WINDOWS);
+                if limit < from && rate >= self.rate * kept {
+                    // It may have been a hitch that is over: more are tried first.
+                    self.up = true;
+                    return limit;
+                }
+                self.usual_ns = mean;
+                from
+            }
         }
+    }
+
+    /// Whether such a mean latency is more than what is usual, by so much that it matters.
+    fn is_slow(&self, mean_ns: f64) -> bool {
+        mean_ns > self.usual_ns * 1.5 + NOISE_NS
     }
 }
 
@@ -196,6 +249,8 @@ mod tests {
         places: usize,
         service_ns: u64,
         network_ns: u64,
+        /// By how much the time for a call differs from the usual, either way, percent.
+        spread: u64,
     }
 
     impl Server {
@@ -227,8 +282,8 @@ mod tests {
                 while self.under_way.len() < self.limit.allowed() {
                     let Reverse(free) = self.free.pop().expect("as many as places");
                     self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    // Between 0.75 and 1.25 of the usual.
-                    let service = server.service_ns * 3 / 4 + (self.random >> 33) % (server.service_ns / 2);
+                    let least = server.service_ns * (100 - server.spread) / 100;
+                    let service = least + (self.random >> 33) % (server.service_ns * 2 * server.spread / 100);
                     let done = free.max(self.now_ns) + service;
                     self.free.push(Reverse(done));
                     self.under_way.push(Reverse((done + server.network_ns, self.now_ns)));
@@ -247,7 +302,7 @@ mod tests {
         for (places, service_ms, network_ms) in
             [(2_000, 5, 0), (2_000, 20, 0), (2_000, 200, 0), (10, 10, 0), (50, 20, 5), (300, 50, 1), (4, 100, 100), (1, 5, 0)]
         {
-            let server = Server { places, service_ns: service_ms * MS, network_ns: network_ms * MS };
+            let server = Server { places, service_ns: service_ms * MS, network_ns: network_ms * MS, spread: 25 };
             let mut client = Client::new(Limit::adaptive());
             let answers = client.run(server, 10 * SECOND, false) as f64;
             let (limit, best) = (client.limit.allowed(), server.best());
@@ -255,26 +310,53 @@ mod tests {
         }
     }
 
+    /// A server that works on fewer calls than before, also where the time for one differs much.
     #[test]
     fn backs_off_when_the_server_slows_and_comes_back() {
-        let fast = Server { places: 400, service_ns: 10 * MS, network_ns: 0 };
-        let slow = Server { places: 40, ..fast };
+        for (service_ms, spread) in [(10, 25), (10, 95), (100, 95)] {
+            let fast = Server { places: 400, service_ns: service_ms * MS, network_ns: 0, spread };
+            let slow = Server { places: 40, ..fast };
+            let mut client = Client::new(Limit::adaptive());
+            client.run(fast, 10 * SECOND, false);
+            let before = client.limit.allowed();
+            assert!(before >= 300, "{before}");
+            client.run(slow, 20 * SECOND, false);
+            let after = client.limit.allowed();
+            // What was usual before may have held some waiting, too.
+            assert!(after <= 5 * slow.places / 2, "{before} before, {after} after, {service_ms} ms, {spread} %");
+            let answers = client.run(slow, 30 * SECOND, false) as f64;
+            assert!(answers >= 0.9 * slow.best(), "{answers} of {}", slow.best());
+            let answers = client.run(fast, 50 * SECOND, false) as f64;
+            assert!(answers >= 0.9 * fast.best(), "{answers} of {}", fast.best());
+        }
+    }
+
+    #[test]
+    fn a_server_slower_for_each_call_is_not_starved() {
+        for spread in [25, 95] {
+            let fast = Server { places: 2_000, service_ns: 10 * MS, network_ns: 0, spread };
+            let slow = Server { service_ns: 100 * MS, ..fast };
+            let mut client = Client::new(Limit::adaptive());
+            client.run(fast, 5 * SECOND, false);
+            let answers = client.run(slow, 10 * SECOND, false) as f64;
+            assert!(answers >= 0.9 * slow.best(), "{answers} of {}, limit {}", slow.best(), client.limit.allowed());
+        }
+    }
+
+    /// All calls wait for once, and then go on as before.
+    #[test]
+    fn a_hitch_is_made_up_for() {
+        let server = Server { places: 2_000, service_ns: 10 * MS, network_ns: 0, spread: 25 };
         let mut client = Client::new(Limit::adaptive());
-        client.run(fast, 5 * SECOND, false);
-        let before = client.limit.allowed();
-        assert!(before >= 350, "{before}");
-        client.run(slow, 9 * SECOND, false);
-        let after = client.limit.allowed();
-        assert!(after <= before / 2, "{before} before, {after} after");
-        let answers = client.run(slow, 15 * SECOND, false) as f64;
-        assert!(answers >= 0.9 * slow.best(), "{answers} of {}", slow.best());
-        let answers = client.run(fast, 30 * SECOND, false) as f64;
-        assert!(answers >= 0.9 * fast.best(), "{answers} of {}", fast.best());
+        client.run(server, 5 * SECOND, false);
+        client.run(Server { service_ns: 200 * MS, ..server }, 5 * SECOND + 10 * MS, false);
+        let answers = client.run(server, 9 * SECOND, false) as f64;
+        assert!(answers >= 0.9 * server.best(), "{answers} of {}, limit {}", server.best(), client.limit.allowed());
     }
 
     #[test]
     fn failures_bring_it_down() {
-        let server = Server { places: 2_000, service_ns: 10 * MS, network_ns: 0 };
+        let server = Server { places: 2_000, service_ns: 10 * MS, network_ns: 0, spread: 25 };
         let mut client = Client::new(Limit::adaptive());
         client.run(server, 2 * SECOND, false);
         let before = client.limit.allowed();
