@@ -14,7 +14,7 @@ the table holds medians, with the range behind them. Columns of events a second:
                  and sent again and again with a timestamp of -1, so that the job stamps them
 
 Latency is from the publisher's clock, put into the first value of each event, to the sink, at 100,000 events a second in
-frames of 16. Siddhi's aggregating queries emit once a frame (by groups: once for each group in it), ours once an event, so
+frames of 16; "busy" is ours with worker.busy-poll, which spends a processor on not having to be woken. Siddhi's aggregating queries emit once a frame (by groups: once for each group in it), ours once an event, so
 ours do more here; "folded" is ours with one answer a frame, for the query without groups the same rows as Siddhi's.
 """
 
@@ -41,6 +41,7 @@ PEER = os.environ.get("SIDDHI_PEER", "")
 LOAD = os.environ.get("SIDDHI_LOAD", f"{ROOT}/tests/siddhi/target")
 POOL = 1 << 16  # events made before, as many as Siddhi's client has
 MARK = "ctl> +I["
+BUSY = "500 us"  # how long "busy" looks for more before it sleeps
 PATIENCE = 60  # seconds that a process may take to start or to end
 RUN_MAX = 600  # seconds that one run may take
 
@@ -114,7 +115,7 @@ def peer(main, options):
 class Job:
     """Our job in a process of its own; listens when the constructor is done."""
 
-    def __init__(self, query, clock=False):
+    def __init__(self, query, clock=False, busy=False):
         name, defines, _, _, column = query
         self.port = free_port()
         self.dir = tempfile.TemporaryDirectory()
@@ -123,6 +124,8 @@ class Job:
         self.errors = open(f"{self.dir.name}/errors", "w+")
         command = [TIDEMILL, "run", "-q", "--parallelism", "1", "--metrics", self.metrics, f"{HERE}/e4/{name}"]
         values = {"PORT": self.port, **defines}
+        if busy:
+            command += ["--set", f"worker.busy-poll={BUSY}"]
         if clock:
             values["CLOCK"] = f", 'arrival.column' = '{column}'"
         for key, value in values.items():
@@ -276,9 +279,9 @@ def our_client(query, frame, t):
         return rate
 
 
-def our_latency(query, frame, rate, t, seconds):
+def our_latency(query, frame, rate, t, seconds, busy=False):
     """p50 and p99 in microseconds from Siddhi's client to our sink."""
-    with Job(query, clock=True) as job:
+    with Job(query, clock=True, busy=busy) as job:
         load = ["java", "-Xms1g", "-Xmx2g", "-cp", f"{LOAD}/classes:{LOAD}/lib/*", "tidemill.siddhi.Load", str(job.port), query[2], str(frame),
                 str(rate), str(t.burn), str(seconds)]
         sent = finish(load, stderr=subprocess.DEVNULL).strip()
@@ -306,13 +309,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--only", help="queries, separated by commas; all by default")
-    p.add_argument("--frames", default="1,16,256")
+    p.add_argument("--frames", default="1,16,256", help="events a frame; none for latencies alone")
     p.add_argument("--no-minute", action="store_true", help="leave the window of a minute out")
     p.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
     p.add_argument("--out", default=os.path.join(HERE, "runs", datetime.date.today().isoformat(), "e4"))
     a = p.parse_args()
     t = argparse.Namespace(burn=2, warm=0.5, measure=1) if a.quick else argparse.Namespace(burn=8, warm=1, measure=5)
-    frames = [int(n) for n in a.frames.split(",")]
+    frames = [int(n) for n in a.frames.split(",") if n]
     names = list(QUERIES) if a.only is None else [n.strip() for n in a.only.split(",")]
     unknown = [n for n in names if n not in QUERIES]
     if unknown:
@@ -354,7 +357,9 @@ def main():
                 attempt(f"{name}, frames of {frame}, their client", lambda: note((name, frame, "theirs"), their_client(query, frame, t)))
                 attempt(f"{name}, frames of {frame}, our client", lambda: note((name, frame, "ours"), our_client(query, frame, t)))
             if name not in NO_LATENCY:
-                attempt(f"{name}, latency", lambda: note((name, "latency", "ours"), our_latency(query, 16, 100_000, t, 2 * t.measure)))
+                for who, busy in (("ours", False), ("busy", True)):
+                    run = lambda: note((name, "latency", who), our_latency(query, 16, 100_000, t, 2 * t.measure, busy))
+                    attempt(f"{name}, latency, {who}", run)
         if not a.no_minute:
             fill = 2 if a.quick else 64
 
@@ -363,8 +368,9 @@ def main():
                     note(("time 1 min", "latency", "siddhi"), (row["p50_us"], row["p99_us"]))
 
             attempt("time 1 min, Siddhi", minute)
-            run = lambda: note(("time 1 min", "latency", "ours"), our_latency(MINUTE, 256, 100_000, t, fill + t.measure))
-            attempt("time 1 min, ours", run)
+            for who, busy in (("ours", False), ("busy", True)):
+                run = lambda: note(("time 1 min", "latency", who), our_latency(MINUTE, 256, 100_000, t, fill + t.measure, busy))
+                attempt(f"time 1 min, {who}", run)
 
     get = lambda *key: found.get(key, [])
     lines = [f"Medians of {a.rounds} rounds, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end.", "", "Events a second:", "",
@@ -374,10 +380,10 @@ def main():
             base, theirs, ours = get(name, frame, "siddhi"), get(name, frame, "theirs"), get(name, frame, "ours")
             lines.append(f"| {name} | {frame} | {shown(base)} | {shown(theirs)} | {ratio(theirs, base)} | {shown(ours)} | {ratio(ours, base)} |")
     lines += ["", "Latency in microseconds at 100,000 events a second (frames of 16; the window of a minute: of 256):", "",
-              "| query | Siddhi p50 | ours p50 | Siddhi p99 | ours p99 |", "|---|---|---|---|---|"]
+              "| query | Siddhi p50 | ours p50 | busy p50 | Siddhi p99 | ours p99 | busy p99 |", "|---|---|---|---|---|---|---|"]
     for name in [n for n in names if n not in NO_LATENCY] + ([] if a.no_minute else ["time 1 min"]):
-        base, ours = get(name, "latency", "siddhi"), get(name, "latency", "ours")
-        cells = [shown([row[k] for row in rows], 0) for k in (0, 1) for rows in (base, ours)]
+        all_three = [get(name, "latency", who) for who in ("siddhi", "ours", "busy")]
+        cells = [shown([row[k] for row in rows], 0) for k in (0, 1) for rows in all_three]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += [""] + [f"FAILED {failure}" for failure in failures]
     table = "\n".join(lines).rstrip() + "\n"

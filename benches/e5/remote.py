@@ -10,6 +10,7 @@ cells in turn. A cell's rows are as many as keep it busy for about --seconds. A 
   rate        rows a second, over the whole run
   of linear   the rate against N / mean delay, what N calls that are always under way give
   CPU         user and system time of the job's process, in microseconds a call; the server's is not in it
+  running     the same without the first second, in which the process starts
 
 --check instead lets the job write its rows to standard output, in order, and compares them with what they must be.
 
@@ -85,33 +86,44 @@ class Server:
             self.process.wait()
 
 
-def run(port, options, mode, rows, sink="blackhole", out=subprocess.DEVNULL):
-    """Seconds, CPU seconds and peak MB of a job; its peak as it says it itself, because that of `wait4` is at least ours."""
+def cpu_clock(pid):
+    """CPU seconds of a process so far, to the nanosecond: Linux makes the number of its clock from that of the process."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def run(server, options, mode, rows, sink="blackhole", out=subprocess.DEVNULL):
+    """Seconds, CPU seconds and peak MB of a job, and CPU seconds a call after the first second; its peak as it says it itself,
+    because that of `wait4` is at least ours."""
     with tempfile.NamedTemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.json")
         command = [TIDEMILL, "run", "-q", "--parallelism", "1", f"{HERE}/remote-io.sql", "--metrics", metrics]
-        values = {"ROWS": rows, "PORT": port, "MODE": mode, "SINK": sink, "PARTITIONS": PARTITIONS, "OPTIONS": f", {options}" if options else ""}
+        values = {"ROWS": rows, "PORT": server.port, "MODE": mode, "SINK": sink, "PARTITIONS": PARTITIONS, "OPTIONS": f", {options}" if options else ""}
         for key, value in values.items():
             command += ["-D", f"{key}={value}"]
         begun = time.monotonic()
+        answered_before = server.now()[1]
         process = subprocess.Popen(command, stdout=out, stderr=errors)
+        time.sleep(1)
+        started, answered = cpu_clock(process.pid), server.now()[1]
         _, status, usage = os.wait4(process.pid, 0)
         elapsed = time.monotonic() - begun
+        cpu = usage.ru_utime + usage.ru_stime
+        left = rows - (answered - answered_before)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             errors.seek(0)
             raise RuntimeError(errors.read().strip()[-500:])
         with open(metrics) as file:
             peak = json.load(file)["peak_memory_bytes"] / 2**20
-    return elapsed, usage.ru_utime + usage.ru_stime, peak
+    return elapsed, cpu, peak, (cpu - started) / left if left > 0 else None
 
 
-def check(port, rows):
+def check(server, rows):
     """The rows of an ordered run in one partition, which must come out in the order of their numbers."""
     global PARTITIONS
     PARTITIONS = 1
     with tempfile.NamedTemporaryFile("w+") as out:
-        run(port, CELLS["300"][0], "ordered", rows, "print", out)
+        run(server, CELLS["300"][0], "ordered", rows, "print", out)
         out.seek(0)
         expect = (f"+I[{n}, n{n}]" for n in range(rows))
         count = 0
@@ -192,7 +204,7 @@ def main(a):
     mean_s = (least + most) / 2000
     with Server(least, most, a.seed) as server:
         if a.check:
-            check(server.port, 5000)
+            check(server, 5000)
             return
         if a.slow:
             slow(server, a, mean_s)
@@ -206,12 +218,14 @@ def main(a):
                     rows = max(rows, PARTITIONS * CHUNK)
                 for mode, value in MODES.items():
                     try:
-                        elapsed, cpu, peak = run(server.port, options, value, rows)
+                        elapsed, cpu, peak, running = run(server, options, value, rows)
                     except RuntimeError as e:  # one cell that fails shall not lose the others
                         failures.append(f"{name}, {mode}: {e}")
                         say(f"FAILED {failures[-1]}")
                         continue
                     cell = {"rate": rows / elapsed, "linear": rows / elapsed * mean_s / under_way, "cpu": cpu / rows * 1e6, "peak": peak}
+                    if running is not None:
+                        cell["running"] = running * 1e6
                     found.setdefault((name, mode), []).append(cell)
                     say(round_, name, mode, {key: round(v, 3) for key, v in cell.items()})
         served = server.end()
@@ -224,11 +238,11 @@ def main(a):
     for name in names:
         for mode in MODES:
             cells = found.get((name, mode), [])
-            column = lambda key: [cell[key] for cell in cells]
+            column = lambda key: [cell[key] for cell in cells if key in cell]
             # What the job finds out itself has no N.
             linear = "–" if name == "adaptive" else shown(column("linear"), 2)
-            rows.append([name, mode, shown(column("rate")), linear, shown(column("cpu"), 1), shown(column("peak"))])
-    lines += table(["under way", "order", "rows/s", "of linear", "CPU µs/call", "peak MB"], rows)
+            rows.append([name, mode, shown(column("rate")), linear, shown(column("cpu"), 1), shown(column("running"), 1), shown(column("peak"))])
+    lines += table(["under way", "order", "rows/s", "of linear", "CPU µs/call", "running", "peak MB"], rows)
     best = max((statistics.median(c["rate"] for c in cells) for (name, _), cells in found.items() if name != "adaptive"), default=0)
     own = [statistics.median(c["rate"] for c in cells) for (name, _), cells in found.items() if name == "adaptive"]
     if best and own:

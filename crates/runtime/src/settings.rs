@@ -125,6 +125,8 @@ const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
 const MEMORY_SHARE_MAX: f64 = 0.9;
 /// The least time between checkpoints: with less a job would do nothing else.
 const CHECKPOINT_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// The longest that a shard may keep looking: beyond it, being woken is no delay to speak of. Shorter than a sleep that nobody ends.
+const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
 
 options! {
     /// The settings of a job.
@@ -154,6 +156,11 @@ options! {
         ours "block.latency-target" => latency_target: Option<Duration>;
         /// How long a source may hold rows back to fill a block of a fixed size.
         ours "block.linger" => block_linger: Duration = Duration::ZERO;
+        /// For how long a shard that has nothing to do keeps looking before it sleeps, as long as what it waits for
+        /// usually comes within that time. To be woken takes some 30 µs and more; who looks has no such delay but
+        /// keeps a processor busy, so there must be one for each shard. Pays where rows come at least 5,000 times a
+        /// second (`'200 us'`) and each shall be worked off at once. Shards that wait for lookups over http never look. 0 for never.
+        ours "worker.busy-poll" => busy_poll: Duration = Duration::ZERO;
         /// Least time between two watermarks of a source. They only decide when results leave, never
         /// what they are.
         flink "pipeline.auto-watermark-interval" => watermark_interval: Duration = Duration::from_millis(1);
@@ -248,6 +255,13 @@ impl Settings {
         }
         if settings.pattern_partial_matches_max == 0 {
             return too_little("pattern.partial-matches.max", Some("1".to_string()));
+        }
+        if settings.busy_poll > BUSY_POLL_MAX {
+            let given = map.get("worker.busy-poll").map_or("", String::as_str);
+            return Err(JobError::usage(format!(
+                "SET: option 'worker.busy-poll' = '{given}': expected at most {} ms",
+                BUSY_POLL_MAX.as_millis()
+            )));
         }
         if settings.checkpoint_interval < CHECKPOINT_INTERVAL_MIN {
             return too_little("execution.checkpointing.interval", CHECKPOINT_INTERVAL_MIN.show());

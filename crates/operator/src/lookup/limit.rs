@@ -24,13 +24,16 @@ const LIMIT_START: usize = 8;
 pub(super) const LIMIT_MAX: usize = 1024;
 /// The least length of a window: shorter ones measure the scheduler.
 const WINDOW_NS: u64 = 20_000_000;
-/// Windows between two trials, and after a failed one or a back-off.
+/// Windows until the next trial: usually, and after one that failed or calls that did.
 const CALM_WINDOWS: u32 = 4;
 const SOBER_WINDOWS: u32 = 16;
 /// Where the server is slow, this is tried of what it seems to work on at once: a little more, so that it never waits.
 const BACK_OFF: f64 = 1.25;
-/// So many answers are waited for in a trial, at least.
+/// But no less than this share of the limit at once: if each call has become slower it costs so many answers.
+const BACK_OFF_MOST: usize = 8;
+/// So many answers are waited for in a trial, at least: four times the limit if that is fewer, though not below the other.
 const TRIAL_ANSWERS: usize = 128;
+const TRIAL_ANSWERS_LEAST: usize = 16;
 /// A difference of latency that is never taken for a slow server.
 const NOISE_NS: f64 = 500_000.0;
 
@@ -41,7 +44,8 @@ pub(super) struct Limit {
 }
 
 enum Phase {
-    Doubling,
+    /// The limit was this before it was last raised.
+    Doubling(usize),
     /// So many windows are left until the next trial.
     Settled(u32),
     /// A quarter more than this limit is tried.
@@ -57,7 +61,7 @@ enum Phase {
 
 struct Search {
     phase: Phase,
-    /// Answers a nanosecond when the limit was last judged.
+    /// Answers a nanosecond that are usual at the settled limit.
     rate: f64,
     /// Latency that is usual at the settled limit, ns.
     usual_ns: f64,
@@ -68,9 +72,13 @@ struct Search {
     // The window so far.
     begun_ns: Option<u64>,
     answers: usize,
+    /// What all of them took, and those that failed.
     sum_ns: f64,
+    troubled_ns: f64,
     unused: usize,
     troubles: usize,
+    /// When the last one came, if there was nothing more to ask then.
+    idle_ns: Option<u64>,
 }
 
 impl Limit {
@@ -82,7 +90,7 @@ impl Limit {
     /// As many as pay, [`LIMIT_MAX`] at most.
     pub fn adaptive() -> Self {
         let search = Search {
-            phase: Phase::Doubling,
+            phase: Phase::Doubling(LIMIT_START),
             rate: 0.0,
             usual_ns: 0.0,
             up: true,
@@ -90,8 +98,10 @@ impl Limit {
             begun_ns: None,
             answers: 0,
             sum_ns: 0.0,
+            troubled_ns: 0.0,
             unused: 0,
             troubles: 0,
+            idle_ns: None,
         };
         Limit { limit: LIMIT_START, search: Some(search) }
     }
@@ -105,28 +115,29 @@ impl Limit {
     /// long. `used`: there was more to ask than the limit let through.
     pub fn ended(&mut self, now_ns: u64, took_ns: u64, trouble: bool, used: bool) {
         let Some(search) = &mut self.search else { return };
+        let idle_ns = std::mem::replace(&mut search.idle_ns, (!used).then_some(now_ns));
         if now_ns < search.from_ns {
             return;
         }
-        let Some(begun_ns) = search.begun_ns else {
-            search.begun_ns = Some(now_ns);
-            return;
+        // A pause in which nothing was asked is no part of a rate.
+        let paused = idle_ns.is_some_and(|idle_ns| (now_ns - idle_ns) as f64 > WINDOW_NS as f64 + 2.0 * search.usual_ns);
+        let begun_ns = match search.begun_ns {
+            Some(begun_ns) if !paused => begun_ns,
+            _ => return search.begin(now_ns),
         };
         search.answers += 1;
         search.unused += usize::from(!used);
+        search.sum_ns += took_ns as f64;
         if trouble {
             search.troubles += 1;
-        } else {
-            search.sum_ns += took_ns as f64;
+            search.troubled_ns += took_ns as f64;
         }
         let window_ns = now_ns - begun_ns;
         if search.answers >= search.enough(self.limit) && window_ns >= WINDOW_NS {
-            let mean_ns = search.sum_ns / (search.answers - search.troubles).max(1) as f64;
-            let limit = search.judge(self.limit, search.answers as f64 / window_ns as f64, mean_ns);
-            search.from_ns = if limit == self.limit { now_ns } else { now_ns + mean_ns as u64 };
+            let limit = search.judge(self.limit, search.answers as f64 / window_ns as f64);
+            search.from_ns = if limit == self.limit { now_ns } else { now_ns + (search.sum_ns / search.answers as f64) as u64 };
             self.limit = limit;
             search.begun_ns = None;
-            (search.answers, search.sum_ns, search.unused, search.troubles) = (0, 0.0, 0, 0);
         }
     }
 }
@@ -136,15 +147,22 @@ impl Search {
     fn enough(&self, limit: usize) -> usize {
         match self.phase {
             // A trial decides for long.
-            Phase::More(_) | Phase::Fewer(_) | Phase::BackOff(..) => (limit / 2).max(TRIAL_ANSWERS),
+            Phase::More(_) | Phase::Fewer(_) | Phase::BackOff(..) => (limit * 4).clamp(TRIAL_ANSWERS_LEAST, TRIAL_ANSWERS).max(limit / 2),
             // At a small limit a few answers say little, and many would take long.
             _ if limit < 32 => (limit * 2).max(4),
             _ => (limit / 2).max(64),
         }
     }
 
-    /// The limit after a window at `limit` with so many answers a nanosecond, which took so long.
-    fn judge(&mut self, limit: usize, rate: f64, mean: f64) -> usize {
+    /// A window begins.
+    fn begin(&mut self, now_ns: u64) {
+        self.begun_ns = Some(now_ns);
+        (self.answers, self.unused, self.troubles) = (0, 0, 0);
+        (self.sum_ns, self.troubled_ns) = (0.0, 0.0);
+    }
+
+    /// The limit after a window at `limit` with so many answers a nanosecond.
+    fn judge(&mut self, limit: usize, rate: f64) -> usize {
         if self.troubles * 20 > self.answers {
             self.phase = Phase::Settled(SOBER_WINDOWS);
             return (limit * 7 / 10).max(1);
@@ -153,21 +171,24 @@ impl Search {
         if self.unused * 5 > self.answers {
             return limit;
         }
+        let mean = (self.sum_ns - self.troubled_ns) / (self.answers - self.troubles).max(1) as f64;
         match self.phase {
-            Phase::Doubling if rate >= self.rate * 1.1 => {
+            Phase::Doubling(_) if rate >= self.rate * 1.1 => {
                 (self.rate, self.usual_ns) = (rate, mean);
-                if limit >= LIMIT_MAX {
-                    self.phase = Phase::Settled(SOBER_WINDOWS);
-                }
-                (limit * 2).min(LIMIT_MAX)
+                self.raise(limit)
             }
-            Phase::Doubling => {
+            Phase::Doubling(from) => {
                 self.phase = Phase::Settled(CALM_WINDOWS);
                 if rate > self.rate * 1.02 {
                     (self.rate, self.usual_ns) = (rate, mean);
                     return limit;
                 }
-                (limit / 2).max(1)
+                from
+            }
+            // Calls failed before any window could say what is usual.
+            Phase::Settled(_) if self.usual_ns == 0.0 => {
+                (self.rate, self.usual_ns) = (rate, mean);
+                limit
             }
             Phase::Settled(left) => {
                 if self.is_slow(mean) {
@@ -180,7 +201,7 @@ impl Search {
                     self.phase = Phase::Settled(left - 1);
                     return limit;
                 }
-                let up = self.up && limit < LIMIT_MAX;
+                let up = (self.up && limit < LIMIT_MAX) || limit == 1;
                 self.up = !self.up;
                 if up {
                     self.phase = Phase::More(limit);
@@ -192,7 +213,7 @@ impl Search {
             }
             Phase::Slow if self.is_slow(mean) => {
                 self.rate = rate;
-                let fewer = ((limit as f64 * self.usual_ns / mean * BACK_OFF) as usize).max(1);
+                let fewer = ((limit as f64 * self.usual_ns / mean * BACK_OFF) as usize).max(limit.div_ceil(BACK_OFF_MOST));
                 // Half-way between as many answers and as many fewer.
                 self.phase = Phase::BackOff(limit, f64::midpoint(1.0, fewer as f64 / limit as f64));
                 fewer
@@ -204,15 +225,16 @@ impl Search {
             Phase::More(from) => {
                 // A quarter more calls give a quarter more answers at best.
                 if rate >= self.rate * 1.06 {
-                    (self.rate, self.usual_ns, self.phase) = (rate, mean, Phase::Doubling);
-                    return (limit * 2).min(LIMIT_MAX);
+                    (self.rate, self.usual_ns) = (rate, mean);
+                    return self.raise(limit);
                 }
                 self.phase = Phase::Settled(SOBER_WINDOWS);
                 from
             }
             Phase::Fewer(from) => {
-                self.phase = Phase::Settled(CALM_WINDOWS);
-                if rate >= self.rate * 0.98 { limit } else { from }
+                let as_many = rate >= self.rate * 0.98;
+                self.phase = Phase::Settled(if as_many { CALM_WINDOWS } else { SOBER_WINDOWS });
+                if as_many { limit } else { from }
             }
             Phase::BackOff(from, kept) => {
                 self.phase = Phase::Settled(CALM_WINDOWS);
@@ -225,6 +247,12 @@ impl Search {
                 from
             }
         }
+    }
+
+    /// Twice `limit`, if there may be more.
+    fn raise(&mut self, limit: usize) -> usize {
+        self.phase = if limit < LIMIT_MAX { Phase::Doubling(limit) } else { Phase::Settled(SOBER_WINDOWS) };
+        (limit * 2).min(LIMIT_MAX)
     }
 
     /// Whether such a mean latency is more than what is usual, by so much that it matters.
@@ -323,7 +351,7 @@ mod tests {
             client.run(slow, 20 * SECOND, false);
             let after = client.limit.allowed();
             // What was usual before may have held some waiting, too.
-            assert!(after <= 5 * slow.places / 2, "{before} before, {after} after, {service_ms} ms, {spread} %");
+            assert!(after <= 4 * slow.places, "{before} before, {after} after, {service_ms} ms, {spread} %");
             let answers = client.run(slow, 30 * SECOND, false) as f64;
             assert!(answers >= 0.9 * slow.best(), "{answers} of {}", slow.best());
             let answers = client.run(fast, 50 * SECOND, false) as f64;
@@ -333,13 +361,14 @@ mod tests {
 
     #[test]
     fn a_server_slower_for_each_call_is_not_starved() {
-        for spread in [25, 95] {
+        for (times, spread) in [(10, 25), (10, 95), (100, 25)] {
             let fast = Server { places: 2_000, service_ns: 10 * MS, network_ns: 0, spread };
-            let slow = Server { service_ns: 100 * MS, ..fast };
+            let slow = Server { service_ns: times * fast.service_ns, ..fast };
             let mut client = Client::new(Limit::adaptive());
             client.run(fast, 5 * SECOND, false);
-            let answers = client.run(slow, 10 * SECOND, false) as f64;
-            assert!(answers >= 0.9 * slow.best(), "{answers} of {}, limit {}", slow.best(), client.limit.allowed());
+            let answers = client.run(slow, 25 * SECOND, false) as f64;
+            // It may be trying a fifth less just then.
+            assert!(answers >= 0.75 * slow.best(), "{answers} of {}, limit {}", slow.best(), client.limit.allowed());
         }
     }
 
@@ -362,6 +391,32 @@ mod tests {
         let before = client.limit.allowed();
         client.run(server, 4 * SECOND, true);
         assert!(client.limit.allowed() <= before / 10, "{before}, then {}", client.limit.allowed());
+    }
+
+    /// Whatever the first calls said, those after them say what is usual.
+    #[test]
+    fn failures_at_the_beginning_are_got_over() {
+        let server = Server { places: 2_000, service_ns: 100 * MS, network_ns: 0, spread: 25 };
+        let mut client = Client::new(Limit::adaptive());
+        client.run(server, SECOND, true);
+        let answers = client.run(server, 20 * SECOND, false) as f64;
+        assert!(answers >= 0.9 * server.best(), "{answers} of {}, limit {}", server.best(), client.limit.allowed());
+    }
+
+    /// Bursts of as much as is asked for in 50 ms, once a second.
+    #[test]
+    fn pauses_are_no_part_of_a_rate() {
+        let mut limit = Limit::adaptive();
+        for burst in 1..=60 {
+            let (mut now_ns, mut left) = (burst * SECOND, 500_usize);
+            while left > 0 {
+                let together = left.min(limit.allowed());
+                left -= together;
+                now_ns += 10 * MS;
+                (0..together).for_each(|n| limit.ended(now_ns + n as u64, 10 * MS, false, left > 0));
+            }
+        }
+        assert!(limit.allowed() >= 64, "{}", limit.allowed());
     }
 
     #[test]

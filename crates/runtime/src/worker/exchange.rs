@@ -110,6 +110,31 @@ impl Signal {
         }
     }
 
+    /// Looks again and again, for so long, whether it is raised or there is something to read in one of the sockets.
+    /// Whether one of the two is so; to be raised is then over. Who drives for others does not look: it would keep them waiting.
+    pub fn poll_busily(&self, sockets: &mut Sockets, time: Duration) -> bool {
+        if drive::current().is_some() {
+            return false;
+        }
+        let until_ns = clock::now_ns() + time.as_nanos() as u64;
+        loop {
+            if self.raised.load(Ordering::Relaxed) {
+                // The sockets are looked at in any case, as when it sleeps.
+                sockets.look(clock::now_ns());
+                self.raised.swap(false, Ordering::SeqCst);
+                return true;
+            }
+            let now_ns = clock::now_ns();
+            if sockets.look(now_ns) {
+                return true;
+            }
+            if now_ns >= until_ns {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Sleeps until raised or until there is something to read in one of the sockets, at most `timeout`.
     pub fn wait(&self, sockets: &mut Sockets, timeout: Duration) {
         if let Some(drive) = drive::current() {
@@ -225,6 +250,28 @@ mod tests {
         signal.raise();
         signal.wait(&mut sockets, patience);
         assert!(watched.take().is_some());
+    }
+
+    #[test]
+    fn who_looks_busily_finds_both() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, watched) = (listener.accept().unwrap().0, Arc::new(Watched::new()));
+        let mut sockets = Sockets::default();
+        sockets.add(stream.as_raw_fd(), &watched);
+        let (signal, patience) = (Signal::default(), Duration::from_secs(60));
+        signal.adopt();
+        assert!(!signal.poll_busily(&mut sockets, Duration::from_millis(1)), "nothing is there");
+        for _ in 0..1000 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| signal.raise());
+                assert!(signal.poll_busily(&mut sockets, patience));
+            });
+        }
+        assert!(!signal.poll_busily(&mut sockets, Duration::ZERO), "seen once is seen");
+        assert_eq!(watched.take(), None);
+        peer.write_all(b"x").unwrap();
+        assert!(signal.poll_busily(&mut sockets, patience) && watched.take().is_some());
     }
 
     /// Parks its thread in place of anything that others have ordered.

@@ -43,6 +43,7 @@ use crate::row_bytes::Gathered;
 use crate::settings::Settings;
 use exchange::{Element, Queue, Signal, scatter};
 use sink::{Prepared, SinkTask};
+use sleep::Busy;
 pub use sleep::{at_rest, when_short};
 pub(crate) use sleep::{give_back, tidy_up};
 use source::{Outcome, SourceTask, SplitState};
@@ -191,6 +192,7 @@ pub(crate) struct Worker {
     buffers: Vec<Vec<Block>>,
     /// What it waits for while it sleeps; kept for its memory.
     sockets: Sockets,
+    busy: Busy,
     last_watermark_ns: u64,
     /// What watermarks let go has taken since a source last told how long a block of its took: it is work of blocks, too.
     watermark_work_ns: u64,
@@ -321,6 +323,7 @@ impl Worker {
             (0..nodes.len()).filter(|n| matches!(nodes[*n].as_ref().map(|i| &i.body), Some(Body::Source(_) | Body::Values(_)))).collect();
         let turns = Turns::new(graph, &sources);
         let remaining = nodes.iter().flatten().count();
+        let busy = Busy::new(shared.settings.busy_poll);
         let waiters = (0..nodes.len()).rev().filter(|n| nodes[*n].as_ref().is_some_and(|i| i.waiter.is_some())).collect();
         Ok(Worker {
             waiters,
@@ -344,6 +347,7 @@ impl Worker {
             remaining_barriers: 0,
             buffers: Vec::new(),
             sockets: Sockets::default(),
+            busy,
             last_watermark_ns: 0,
             watermark_work_ns: 0,
             waited_ns: 0,

@@ -7,6 +7,7 @@
 //! would wait for an end of another's.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tidemill_block::clock;
 
@@ -118,6 +119,62 @@ impl Worker {
             }
         }
         tidy_up();
-        self.shared.signals[self.shard].wait(&mut self.sockets, nap);
+        let signal = &self.shared.signals[self.shard];
+        let begun_ns = clock::now_ns();
+        let time = self.busy.time().min(nap);
+        if time.is_zero() || !signal.poll_busily(&mut self.sockets, time) {
+            signal.wait(&mut self.sockets, nap.saturating_sub(time));
+        }
+        self.busy.waited(clock::now_ns().saturating_sub(begun_ns));
+    }
+}
+
+/// So many waits one after the other that were too long, and nothing is expected soon.
+const LONG_WAITS: u32 = 4;
+
+/// Whether to look busily for what comes.
+pub(super) struct Busy {
+    /// For so long at most.
+    most: Duration,
+    /// Waits that were longer than that, one after the other.
+    long_waits: u32,
+}
+
+impl Busy {
+    /// Looks for so long at most; never if that is zero.
+    pub fn new(most: Duration) -> Self {
+        Busy { most, long_waits: LONG_WAITS }
+    }
+
+    /// For how long to look before sleeping.
+    fn time(&self) -> Duration {
+        if self.long_waits < LONG_WAITS { self.most } else { Duration::ZERO }
+    }
+
+    /// Takes note of how long it was until there was something, with and without sleep, ns.
+    fn waited(&mut self, waited_ns: u64) {
+        let long = u128::from(waited_ns) > self.most.as_nanos();
+        self.long_waits = if long { self.long_waits.saturating_add(1) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_busily_while_that_is_of_use() {
+        let most = Duration::from_micros(200);
+        let mut busy = Busy::new(most);
+        assert_eq!(busy.time(), Duration::ZERO, "nothing has come so far");
+        busy.waited(150_000);
+        assert_eq!(busy.time(), most);
+        (1..LONG_WAITS).for_each(|_| busy.waited(5_000_000));
+        assert_eq!(busy.time(), most, "a pause");
+        busy.waited(5_000_000);
+        assert_eq!(busy.time(), Duration::ZERO, "more than a pause");
+        let mut never = Busy::new(Duration::ZERO);
+        (0..10).for_each(|_| never.waited(1_000));
+        assert_eq!(never.time(), Duration::ZERO);
     }
 }
