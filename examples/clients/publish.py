@@ -18,7 +18,8 @@ import pyarrow.flight as flight
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("amount", pa.float64())])
 
-# Once it has worked: the server is away; it is back, and its streams are not yet.
+# Once it has worked: the server is away; it is back, and its streams are not yet. What is
+# unavailable may just be starting, so that is waited for in any case.
 PASSING = (flight.FlightUnavailableError, flight.FlightInternalError, pa.ArrowKeyError, pa.ArrowInvalid)
 GIVE_UP_SECONDS = 60
 
@@ -65,7 +66,8 @@ class Publisher:
                 return self.publish(total, block_rows)
             except PASSING as error:
                 self.broken = self.broken or time.monotonic()
-                if not self.known or time.monotonic() - self.broken > GIVE_UP_SECONDS:
+                starts = isinstance(error, flight.FlightUnavailableError)
+                if not (self.known or starts) or time.monotonic() - self.broken > GIVE_UP_SECONDS:
                     raise
                 print(f"trying again: {error}", file=sys.stderr)
                 time.sleep(0.2)

@@ -19,7 +19,8 @@ import pyarrow.flight as flight
 
 KINDS = ["+I", "-U", "+U", "-D"]
 
-# Once it has worked: the server is away, or its job restarts; it is back, and its streams are not yet.
+# Once it has worked: the server is away, or its job restarts; it is back, and its streams are not yet. What is
+# unavailable may just be starting, so that is waited for in any case.
 PASSING = (flight.FlightUnavailableError, flight.FlightInternalError, pa.ArrowKeyError, pa.ArrowInvalid)
 GIVE_UP_SECONDS = 60
 
@@ -88,7 +89,8 @@ def main():
             reason = "the job that writes the stream has ended"
         except PASSING as error:
             broken = broken or time.monotonic()
-            if not known or time.monotonic() - broken > GIVE_UP_SECONDS:
+            starts = isinstance(error, flight.FlightUnavailableError)
+            if not (known or starts) or time.monotonic() - broken > GIVE_UP_SECONDS:
                 raise
             reason = error
         print(f"trying again: {reason}", file=sys.stderr)
