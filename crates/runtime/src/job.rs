@@ -104,6 +104,8 @@ struct Running {
     known: HashMap<usize, HashSet<String>>,
     next_worker: usize,
     finished: usize,
+    /// A worker asked for a checkpoint when its newest barrier was this.
+    asked: Option<u64>,
     /// The sinks know that the job was asked to stop.
     sinks_told: bool,
     recent: RecentLatency,
@@ -272,6 +274,7 @@ impl Job {
             signals: (0..shards).map(|_| Arc::new(Signal::default())).collect(),
             queues,
             checkpoint: AtomicU64::new(checkpoint),
+            committed: AtomicU64::new(checkpoint),
             last: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             cancelled: Arc::new(AtomicBool::new(false)),
@@ -307,6 +310,7 @@ impl Job {
             known,
             next_worker,
             finished: 0,
+            asked: None,
             sinks_told: false,
             recent: RecentLatency::default(),
         })
@@ -390,8 +394,11 @@ impl Running {
                 return Ok(false);
             }
             let now = Instant::now();
-            let asked = periodic && now >= next_wanted && self.sources_want_checkpoint();
+            // What was read before a checkpoint's barrier is in it.
+            self.asked = self.asked.filter(|barrier| *barrier >= self.checkpoint);
+            let asked = now >= next_wanted && (self.asked.is_some() || (periodic && self.sources_want_checkpoint()));
             if periodic && (now >= next_checkpoint || asked || std::mem::take(&mut wanted)) {
+                self.take_wishes();
                 self.checkpoint(stop, false, false)?;
                 next_checkpoint = Instant::now() + settings.checkpoint_interval;
                 next_wanted = Instant::now() + WANTED_PAUSE;
@@ -408,11 +415,16 @@ impl Running {
                 progress(self);
                 self.check_memory()?;
             }
-            let look = if periodic { LOOK } else { LONG_LOOK };
+            let look = match self.asked {
+                Some(_) if periodic => next_wanted.saturating_duration_since(now).min(LOOK),
+                _ if periodic => LOOK,
+                _ => LONG_LOOK,
+            };
             match self.events.recv_timeout(look) {
                 Ok(Event::Failed(e)) => return Err(e),
                 Ok(Event::Finished) => self.finished += 1,
                 Ok(Event::CheckpointWanted) => wanted = true,
+                Ok(Event::CheckpointAsked(barrier)) => self.asked = self.asked.max(Some(barrier)),
                 Ok(Event::Snapshot(_)) => return Err(JobError::failed("internal error: a snapshot that nobody asked for")),
                 Err(RecvTimeoutError::Timeout) => {
                     tidy_up();
@@ -426,6 +438,15 @@ impl Running {
     /// Whether somebody behind a source waits for a checkpoint.
     fn sources_want_checkpoint(&self) -> bool {
         self.shared.graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Source(s) if s.source.wants_checkpoint()))
+    }
+
+    /// What sources wished for so far is in the checkpoint that comes.
+    fn take_wishes(&self) {
+        for node in &self.shared.graph.nodes {
+            if let NodeKind::Source(spec) = &node.kind {
+                let _ = spec.source.wants_checkpoint();
+            }
+        }
     }
 
     /// A worker that panicked sends no event.
@@ -493,6 +514,7 @@ impl Running {
                 Ok(Event::Failed(e)) => return Err(e),
                 Ok(Event::Finished) => self.finished += 1,
                 Ok(Event::CheckpointWanted) => {}
+                Ok(Event::CheckpointAsked(barrier)) => self.asked = self.asked.max(Some(barrier)),
                 Err(RecvTimeoutError::Timeout) => self.check_threads()?,
                 Err(RecvTimeoutError::Disconnected) => return Err(JobError::failed("internal error: the workers are gone")),
             }
@@ -536,6 +558,7 @@ impl Running {
                 spec.source.committed(positions);
             }
         }
+        self.shared.committed.store(self.checkpoint, Ordering::Release);
         Ok(())
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub queues: HashMap<(usize, usize), Vec<Vec<Queue>>>,
     /// The newest checkpoint asked for, and whether it is the last.
     pub checkpoint: AtomicU64,
+    /// The newest checkpoint that is safe, and what it covers committed.
+    pub committed: AtomicU64,
     pub last: AtomicBool,
     /// Read no more.
     pub stopping: AtomicBool,
@@ -93,6 +95,8 @@ pub(crate) enum Event {
     Failed(JobError),
     /// A source wants a checkpoint (tests).
     CheckpointWanted,
+    /// Somebody waits for what a source has read to be committed; told by a worker whose newest barrier is this.
+    CheckpointAsked(u64),
 }
 
 struct Channel {
@@ -178,6 +182,8 @@ pub(crate) struct Worker {
     drains: u32,
     events: Sender<Event>,
     barrier: u64,
+    /// The newest barrier when it last asked for a checkpoint.
+    asked_at: Option<u64>,
     snapshot: Option<Snapshot>,
     /// Operators that are writing files for it.
     writing: Vec<usize>,
@@ -339,6 +345,7 @@ impl Worker {
             sources,
             events,
             barrier: checkpoint,
+            asked_at: None,
             snapshot: None,
             writing: Vec::new(),
             writes_from_ns: 0,

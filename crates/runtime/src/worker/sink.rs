@@ -38,7 +38,7 @@ const ROWS_WAITING: usize = 8192;
 /// The same with blocks of size `auto`, which come in hand-overs of about [`GATHER_ROWS`]: enough that a
 /// writer whose thread has to wait for a core does not make the worker wait at once; more would only be
 /// older when they are written.
-const ROWS_WAITING_AUTO: usize = 4096;
+const ROWS_WAITING_AUTO: usize = 6144;
 /// Among rows that wait a larger one counts for as many of this size as it would make.
 const ROW_WAITING_BYTES: usize = 1 << 10;
 /// How often who waits for a writer's thread looks around.

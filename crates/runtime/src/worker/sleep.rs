@@ -7,11 +7,12 @@
 //! would wait for an end of another's.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidemill_block::clock;
 
-use super::{Body, Instance, NAP, Worker};
+use super::{Body, Event, Instance, NAP, Worker};
 use crate::JobError;
 
 static AT_REST: OnceLock<fn()> = OnceLock::new();
@@ -58,6 +59,7 @@ impl Worker {
                 }
             }
         }
+        self.ask_for_checkpoint();
         self.sleep(reads);
         self.last_rest_ns = clock::now_ns();
         self.look_around();
@@ -84,6 +86,22 @@ impl Worker {
         }
         self.look_around();
         Ok(())
+    }
+
+    /// Tells the coordinator if somebody waits for what was read to be committed: it looks itself, too, but not as often. Once
+    /// a checkpoint, and not while one is under way: who waits for that one waits for no other.
+    fn ask_for_checkpoint(&mut self) {
+        if self.asked_at == Some(self.barrier) || self.shared.committed.load(Ordering::Acquire) != self.barrier {
+            return;
+        }
+        let asks = |index: &usize| {
+            let node = self.nodes[*index].as_ref();
+            node.is_some_and(|node| matches!(&node.body, Body::Source(task) if task.wants_checkpoint()))
+        };
+        if self.sources.iter().any(asks) {
+            self.asked_at = Some(self.barrier);
+            let _ = self.events.send(Event::CheckpointAsked(self.barrier));
+        }
     }
 
     /// Sources that had nothing may have something now, and there may be new splits.

@@ -217,6 +217,11 @@ impl SourceTask {
         self.splits.iter_mut().for_each(|a| a.waiting = false);
     }
 
+    /// Whether somebody waits for what was read to be committed.
+    pub fn wants_checkpoint(&self) -> bool {
+        !self.ended && self.source.wants_checkpoint()
+    }
+
     /// The worker is about to sleep: what it shall wait for beside its signal.
     pub fn wait_on(&mut self, sockets: &mut Sockets) {
         self.splits.iter_mut().filter_map(|a| a.reader.as_mut()).for_each(|reader| reader.wait_on(sockets));

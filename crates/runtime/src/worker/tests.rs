@@ -85,6 +85,7 @@ fn shared(
         signals: (0..shards).map(|_| Arc::new(Signal::default())).collect(),
         queues,
         checkpoint: AtomicU64::new(0),
+        committed: AtomicU64::new(0),
         last: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         cancelled: Arc::new(AtomicBool::new(false)),
@@ -447,6 +448,63 @@ fn a_source_that_had_nothing_is_asked_again_while_another_always_has_rows() {
         let job = Arc::new(shared(nodes.collect(), 1, HashMap::new(), false, &[]));
         check_comes_to(&job, 2, || read.load(Ordering::Relaxed) > 0);
     }
+}
+
+/// A table whose readers have nothing, and whose publisher always waits for what was read to be committed.
+struct Wishes(Arc<AtomicUsize>);
+
+impl Source for Wishes {
+    fn bounded(&self) -> bool {
+        false
+    }
+
+    fn splits(&self, _: usize) -> Result<Vec<Split>, ConnectError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, _: &Split, _: ReaderContext) -> Result<Box<dyn Reader>, ConnectError> {
+        let rests = self.0.clone();
+        Ok(Box::new(Telling(Arc::new(move || {
+            rests.fetch_add(1, Ordering::Relaxed);
+            None
+        }))))
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        true
+    }
+}
+
+/// It asked only where the coordinator looked, every 20 ms. Who waits for a checkpoint that is under way waits for no other.
+#[test]
+fn a_worker_asks_once_for_a_checkpoint_and_again_when_that_is_committed() {
+    let schema = row(0).schema();
+    let rests = Arc::new(AtomicUsize::new(0));
+    let nodes = vec![node("table 0", table(Arc::new(Wishes(rests.clone())), false, &schema), Vec::new(), &schema)];
+    let job = Arc::new(shared(nodes, 1, HashMap::new(), true, &[]));
+    let (sender, events) = channel();
+    let patience = Duration::from_secs(60);
+    let rest = || {
+        let (before, begun) = (rests.load(Ordering::Relaxed), Instant::now());
+        while rests.load(Ordering::Relaxed) < before + 3 && begun.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| first_worker(&job, 1, sender).run());
+        assert!(matches!(events.recv_timeout(patience), Ok(Event::CheckpointAsked(0))));
+        rest();
+        assert!(events.try_recv().is_err(), "once is enough");
+        job.checkpoint.store(1, Ordering::Release);
+        job.signals[0].raise();
+        assert!(matches!(events.recv_timeout(patience), Ok(Event::Snapshot(_))));
+        rest();
+        assert!(events.try_recv().is_err(), "it is under way");
+        job.committed.store(1, Ordering::Release);
+        assert!(matches!(events.recv_timeout(patience), Ok(Event::CheckpointAsked(1))));
+        job.exit.store(true, Ordering::Release);
+        job.signals[0].raise();
+    });
 }
 
 /// For each block that it is given, another worker sends the next.
