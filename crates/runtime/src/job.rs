@@ -398,7 +398,8 @@ impl Running {
             self.asked = self.asked.filter(|barrier| *barrier >= self.checkpoint);
             let asked = now >= next_wanted && (self.asked.is_some() || (periodic && self.sources_want_checkpoint()));
             if periodic && (now >= next_checkpoint || asked || std::mem::take(&mut wanted)) {
-                self.take_wishes();
+                // What sources wished for so far is in the checkpoint that comes.
+                self.sources_want_checkpoint();
                 self.checkpoint(stop, false, false)?;
                 next_checkpoint = Instant::now() + settings.checkpoint_interval;
                 next_wanted = Instant::now() + WANTED_PAUSE;
@@ -435,18 +436,10 @@ impl Running {
         }
     }
 
-    /// Whether somebody behind a source waits for a checkpoint.
+    /// Whether any source wishes for a checkpoint. All are asked: some wish only until they were.
     fn sources_want_checkpoint(&self) -> bool {
-        self.shared.graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Source(s) if s.source.wants_checkpoint()))
-    }
-
-    /// What sources wished for so far is in the checkpoint that comes.
-    fn take_wishes(&self) {
-        for node in &self.shared.graph.nodes {
-            if let NodeKind::Source(spec) = &node.kind {
-                let _ = spec.source.wants_checkpoint();
-            }
-        }
+        let wishes = |node: &&Node| matches!(&node.kind, NodeKind::Source(spec) if spec.source.wants_checkpoint());
+        self.shared.graph.nodes.iter().filter(wishes).count() > 0
     }
 
     /// A worker that panicked sends no event.

@@ -157,7 +157,7 @@ options! {
         /// How long a source may hold rows back to fill a block of a fixed size.
         ours "block.linger" => block_linger: Duration = Duration::ZERO;
         /// For how long a shard that has nothing to do keeps looking before it sleeps, as long as what it waits for
-        /// usually comes within that time. To be woken takes some 30 µs and more; who looks has no such delay but
+        /// usually comes within that time. To be woken takes some 10 to 40 µs; who looks has no such delay but
         /// keeps a processor busy, so there must be one for each shard. Pays where rows come at least 5,000 times a
         /// second (`'200 us'`) and each shall be worked off at once. Shards that wait for lookups over http never look. 0 for never.
         ours "worker.busy-poll" => busy_poll: Duration = Duration::ZERO;
