@@ -18,6 +18,8 @@ program is what TIDEMILL names, or what cargo has built. What is measured, --rou
   insert p99, update p99, exactly once p99
                     our jobs for --latency-seconds at half of the rate that they reached, from a row's arrival in the process to
                     the commit: inserts committed as they come, updates, and inserts with a state directory
+  prompt updates    where that of updates is 100 ms or more: the highest rate at which it is less, sought by halves. Half of the
+                    best rate takes batches of several seconds, which share pages that a row alone would write for itself
 
 Medians with ranges, rates of each tenth of a run, bars ("holds" or "FAILS"), and plots of rate and latency over time and over
 the size of the table go to --out (benches/runs/DATE/stores). The exit code is 1 if a cell failed, whatever it measured.
@@ -50,6 +52,8 @@ TABLES = {"insert.sql": EVENTS, "fill.sql": STATES, "update.sql": STATES}
 OTHERS = 100_000
 # A job at half of its rate that ends so much later than its last event was due did not keep it: a share, and seconds.
 LATE_SHARE, LATE_S = 0.05, 2
+# How many rates are tried for prompt updates.
+PROMPT_TRIES = 6
 
 
 def options():
@@ -60,6 +64,7 @@ def options():
     p.add_argument("--updates", type=int, help="updates of our job; by default a tenth of them")
     p.add_argument("--seconds", type=float, default=15, help="how long single updates are measured")
     p.add_argument("--latency-seconds", type=float, default=30, help="how long each latency is measured")
+    p.add_argument("--prompt-seconds", type=float, default=15, help="how long each rate of prompt updates is tried")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--parallelism", type=int, default=1)
     p.add_argument("--checkpoints", action="store_true", help="insert with a state directory: exactly once")
@@ -68,7 +73,7 @@ def options():
     p.add_argument("--work", help="a directory on the disk to be measured; needs some 2 KB a row in all, by default the system's")
     p.add_argument("--out", default=os.path.join(HERE, "runs", datetime.date.today().isoformat(), "stores"))
     if "--quick" in sys.argv:
-        p.set_defaults(rows=100_000, seconds=2, latency_seconds=3, rounds=1)
+        p.set_defaults(rows=100_000, seconds=2, latency_seconds=3, prompt_seconds=3, rounds=1)
     a = p.parse_args()
     a.table = a.table or a.rows
     a.updates = a.updates or max(a.rows // 10, 1)
@@ -212,6 +217,25 @@ class Bench:
             if self.cells.get(store.name, of):
                 self.attempt(store, f"{what} p99", lambda: self.latency(store, what, of, job))
 
+    def prompt_updates(self, store):
+        """The highest rate of updates that was found at which their p99 is below the bar's."""
+        if (p99 := self.cells.middle(store.name, "update p99")) is None or p99 < report.LATENCY_MS:
+            return
+        keeps, fails = None, int(self.cells.middle(store.name, "update") / 2)
+        for _ in range(PROMPT_TRIES):
+            rate = (fails + (keeps[0] if keeps else 0)) // 2
+            done = self.update(store, max(int(rate * self.a.prompt_seconds), 1), RATE=rate)
+            p99 = done["latency_ms"]["p99"]
+            say(f"{store.name}, {rate:,} updates/s: p99 {p99:.1f} ms")
+            if p99 < report.LATENCY_MS:
+                keeps = (rate, p99)
+            else:
+                fails = rate
+        if keeps is None:
+            raise RuntimeError(f"no rate down to {fails:,}/s has a p99 below {report.LATENCY_MS} ms")
+        self.note(store, "prompt updates", keeps[0])
+        self.note(store, "prompt updates p99", keeps[1])
+
     def rounds(self, stores):
         for number in range(self.a.rounds):
             say(f"round {number + 1} of {self.a.rounds}")
@@ -222,6 +246,7 @@ class Bench:
                 self.attempt(store, "singly", lambda: self.note(store, "singly", store.singly(self.updates(), self.a.seconds)))
                 self.attempt(store, "thousands", lambda: self.note(store, "thousands", store.thousands(self.updates())))
                 self.latencies(store)
+                self.attempt(store, "prompt updates", lambda: self.prompt_updates(store))
 
     def keep(self, stores):
         """Writes page, figures and plots; the page."""

@@ -116,6 +116,10 @@ def page(a, cells, stores, failures, plots, fsync_us):
             [[s.name, *(get(s.name, f"{what} {q}", 1) for what in ("insert", "exactly once", "update") for q in ("p50", "p99"))] for s in stores],
         ),
         "",
+        f"Updates a second at which that p99 is below {LATENCY_MS} ms, where it is not at half of their rate: "
+        + ("; ".join(f"{s.name} {get(s.name, 'prompt updates')} (p99 {get(s.name, 'prompt updates p99', 1)} ms)" for s in stores
+                     if cells.get(s.name, "prompt updates")) or "not sought") + ".",
+        "",
         "Inserts a second by tenths of the run, while the table grows; the first has what queues took:",
         "",
         *table(
