@@ -136,6 +136,8 @@ class Bench:
         self.cells.note(store.name, what, value)
 
     def attempt(self, store, what, cell):
+        # What the cell before has left to be written is not this one's.
+        os.sync()
         try:
             cell()
             figures = self.cells.get(store.name, what)

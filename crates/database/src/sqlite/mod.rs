@@ -3,13 +3,14 @@
 //! Statements are prepared once a batch, and values are bound straight from the columns ([`bind`]); results
 //! become columns again in [`read`]. A database has one writer at a time, whoever it is: others wait for the
 //! time that `connection.timeout` allows, and try again. The journal is a write-ahead log, so that readers
-//! and the writer do not wait for each other; commits are as durable as SQLite's own defaults make them. What becomes
-//! of the log while a job writes is in [`log`].
+//! and the writer do not wait for each other; commits are as durable as SQLite's own defaults make them. How pages come into
+//! the log is in [`gather`], what becomes of it while a job writes in [`log`].
 //!
 //! SQLite has five kinds of values. What of Arrow's they stand for is in docs/databases.md; a value
 //! that would not come back as it was is refused.
 
 mod bind;
+mod gather;
 mod log;
 mod read;
 
@@ -98,7 +99,11 @@ impl Driver for SqliteDriver {
             return Err(DbError::fatal(format!("{}: there is no directory '{}'", opening(), directory.display())));
         }
         let open = || -> rusqlite::Result<rusqlite::Connection> {
-            let connection = rusqlite::Connection::open_with_flags(&self.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+            let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = match gather::vfs() {
+                Some(vfs) if !self.read_only => rusqlite::Connection::open_with_flags_and_vfs(&self.path, flags, vfs)?,
+                _ => rusqlite::Connection::open_with_flags(&self.path, flags)?,
+            };
             connection.busy_timeout(timeout)?;
             connection.execute_batch(&format!("PRAGMA cache_size = -{CACHE_KIB}; PRAGMA journal_size_limit = {LOG_BYTES}"))?;
             Ok(connection)

@@ -23,6 +23,8 @@ fn absurd_values_are_refused() {
         let expect = format!("SET: option 'state.memory-share' = '{share}': expected ");
         assert!(of("state.memory-share", share).unwrap_err().starts_with(&expect), "{share}");
     }
+    assert_eq!(of("worker.busy-poll", "200 us").unwrap().busy_poll, Duration::from_micros(200));
+    assert_eq!(of("worker.busy-poll", "2 ms").unwrap_err(), "SET: option 'worker.busy-poll' = '2 ms': expected at most 1 ms");
     assert_eq!(of("state.backend", "Memory").unwrap().state_backend, StateBackend::Memory);
     assert_eq!(of("parallelism.default", " 1024 ").unwrap().shards(), 1024);
     assert_eq!(of("block.size", "1048576").unwrap().block_size, BlockSize::Rows(1 << 20));

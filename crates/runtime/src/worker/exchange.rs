@@ -118,14 +118,14 @@ impl Signal {
         }
         let until_ns = clock::now_ns() + time.as_nanos() as u64;
         loop {
-            if self.raised.load(Ordering::Relaxed) {
-                // The sockets are looked at in any case, as when it sleeps.
-                sockets.look(clock::now_ns());
-                self.raised.swap(false, Ordering::SeqCst);
-                return true;
-            }
             let now_ns = clock::now_ns();
-            if sockets.look(now_ns) {
+            let raised = self.raised.load(Ordering::Relaxed);
+            // In any case, as when it sleeps.
+            let readable = sockets.look(now_ns);
+            if raised {
+                self.raised.swap(false, Ordering::SeqCst);
+            }
+            if raised || readable {
                 return true;
             }
             if now_ns >= until_ns {
