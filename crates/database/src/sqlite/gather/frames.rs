@@ -15,7 +15,7 @@ pub(super) const COMMITS: Range<usize> = 4..8;
 /// As much as the default VFS writes in one call; more than that it does not write at all.
 pub(super) const GATHERED_BYTES_MAX: usize = 0x1ffff;
 
-/// The methods of a log.
+/// The methods of a log, of which SQLite knows the first field only, and what they share.
 #[repr(C)]
 pub(super) struct Log {
     ours: sqlite3_io_methods,
@@ -49,6 +49,7 @@ impl Log {
         self.database = null_mut();
     }
 
+    /// What is behind the methods of a log's file.
     unsafe fn of<'a>(file: *mut sqlite3_file) -> &'a mut Log {
         // SAFETY: these methods are called for files that have them; a connection is used by one thread at a time.
         unsafe { &mut *(*file).pMethods.cast_mut().cast::<Log>() }
