@@ -112,19 +112,23 @@ def run(sql, values, *arguments, **how):
         raise
 
 
-def slices(samples, rows, count):
-    """Rows a second of each of `count` equal parts of `rows`, by the live line."""
+def slices(samples, rows, count, ending=True):
+    """Rows a second of each of `count` equal parts of `rows`, by the live line. Its last sample comes when the job has ended;
+    without `ending` what it does after it has read its last row, such as to write what waits or to remove its files, is in no part."""
+    samples = samples if ending or len(samples) < 3 else samples[:-1]
+
     def at(wanted):
+        """When so many rows had come, or the most that were seen, and how many."""
         earlier = samples[0]
         for sample in samples[1:]:
             # What is shown is rounded, so the end may never be reached.
-            if sample[1] >= min(wanted, samples[-1][1]) and sample[1] > earlier[1]:
-                return earlier[0] + (sample[0] - earlier[0]) * (min(wanted, sample[1]) - earlier[1]) / (sample[1] - earlier[1])
+            if sample[1] >= wanted and sample[1] > earlier[1]:
+                return earlier[0] + (sample[0] - earlier[0]) * (wanted - earlier[1]) / (sample[1] - earlier[1]), wanted
             earlier = sample
-        return samples[-1][0]
+        return samples[-1][:2]
 
-    times = [at(rows * part / count) for part in range(count + 1)]
-    return [rows / count / (end - begin) if end > begin else 0.0 for begin, end in zip(times, times[1:])]
+    ends = [at(rows * part / count) for part in range(count + 1)]
+    return [(come - before) / (end - begin) if end > begin else 0.0 for (begin, before), (end, come) in zip(ends, ends[1:])]
 
 
 def disk(summary):

@@ -120,7 +120,7 @@ def page(a, cells, stores, failures, plots, fsync_us):
         + ("; ".join(f"{s.name} {get(s.name, 'prompt updates')} (p99 {get(s.name, 'prompt updates p99', 1)} ms)" for s in stores
                      if cells.get(s.name, "prompt updates")) or "not sought") + ".",
         "",
-        "Inserts a second by tenths of the run, while the table grows; the first has what queues took:",
+        "Inserts a second by tenths of the run, while the table grows; the first has what queues took, and the last not what they gave back:",
         "",
         *table(
             ["store", *(f"{10 * i} %" for i in range(1, TENTHS + 1))],
