@@ -237,7 +237,7 @@ impl Worker {
     }
 
     /// Whether whatever there will be to do raises the signal. A source may have rows in silence, and a queue room; a program
-    /// that is at its end goes in silence, too.
+    /// that is at its end goes in silence, too, and programs are what drains.
     fn is_calm(&self) -> bool {
         let at_end = |index: usize| match self.nodes[index].as_ref() {
             Some(Instance { body: Body::Source(task), .. }) => task.ended,
@@ -246,7 +246,8 @@ impl Worker {
         };
         let ends = |index: usize| {
             let node = self.nodes[index].as_ref();
-            node.is_some_and(|n| n.watermark == WATERMARK_END && n.waiter.as_ref().is_some_and(|waiter| waiter.again) && !n.finished)
+            let program = |n: &Instance| matches!(&n.body, Body::Operator(operator) if operator.drains());
+            node.is_some_and(|n| n.watermark == WATERMARK_END && n.waiter.as_ref().is_some_and(|w| w.again) && !n.finished && program(n))
         };
         let sources = &self.sources;
         !self.waiters.iter().any(|waiter| ends(*waiter))
