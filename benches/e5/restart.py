@@ -185,7 +185,8 @@ def round_of(a, state, keys):
 
 
 def delays(seen, still, a):
-    """Milliseconds that rows came later than due, and for how long of it the machine stood still."""
+    """Milliseconds that rows came later than due, when that was longest, in seconds after the first, and for how long of it the
+    machine stood still."""
     late = [(at - row / a.rate, at) for at, row in seen if at >= seen[0][0] + a.settle]
     least = min(late)[0] if late else 0.0
     ms = sorted((delay - least) * 1e3 for delay, _ in late)
@@ -194,7 +195,7 @@ def delays(seen, still, a):
     quantile = lambda q: ms[min(len(ms) - 1, int(len(ms) * q))]
     behind = statistics.median(delay for delay, at in late if at > seen[-1][0] - 1)
     longest, ended = max(late)
-    found = {"p50": quantile(0.5), "p99": quantile(0.99), "worst": ms[-1]}
+    found = {"p50": quantile(0.5), "p99": quantile(0.99), "worst": ms[-1], "worst after": ended - seen[0][0]}
     found["still"] = still.between(ended - (longest - least), ended) * 1e3
     found["stood"] = still.between(seen[0][0] + a.settle, seen[-1][0]) * 1e3
     found["behind"] = (behind - least) * 1e3

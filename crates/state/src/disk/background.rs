@@ -492,8 +492,11 @@ impl Shared {
         let (kept, removed): (Vec<_>, Vec<_>) = old.iter().partition(|run| state.listed.contains(&run.path));
         // A file takes a while to remove if it is large.
         drop(state);
-        // A checkpoint may need these; nobody will read them soon.
-        kept.into_iter().for_each(|run| advise(&run.file, 0, 0, Advice::Done));
+        // The last checkpoint needs these; nobody reads them before the next one, unless a restart does: after a crash in between a flow
+        // waited for seconds for rows that the disk gave one by one. Where something else would have to go for them, they go.
+        if !kept.is_empty() && system::is_full() {
+            kept.into_iter().for_each(|run| advise(&run.file, 0, 0, Advice::Done));
+        }
         removed.into_iter().for_each(|run| discard(run));
         self.place.counters.compactions.fetch_add(1, Ordering::Relaxed);
     }

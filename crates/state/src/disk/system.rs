@@ -1,6 +1,6 @@
 //! What the kernel is asked, and told, about the files of a store and the threads that tidy it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -51,6 +51,21 @@ pub(crate) fn wait_written(file: &File, offset: u64, bytes: u64) -> io::Result<(
     }
 }
 
+/// Less of a machine's memory than this part, as its divisor, that is used by nobody is little.
+const FREE_DIVISOR: u64 = 16;
+
+/// Whether little memory is used by nobody, caches included, so that what is read next makes something else go. So it is taken to be
+/// where the system does not tell.
+pub(crate) fn is_full() -> bool {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|told| is_full_by(&told)).unwrap_or(true)
+}
+
+/// The same by the text of `/proc/meminfo`.
+fn is_full_by(meminfo: &str) -> Option<bool> {
+    let number = |name: &str| meminfo.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
+    Some(number("MemFree:")? < number("MemTotal:")? / FREE_DIVISOR)
+}
+
 /// What the kernel is told about the use of a file.
 #[derive(Clone, Copy)]
 pub(crate) enum Advice {
@@ -85,4 +100,17 @@ pub(crate) fn processor_time() -> Option<Duration> {
 pub(crate) fn step_back(by: i32) {
     // SAFETY: no memory is passed. On Linux this is about the calling thread; where it fails nothing changes.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, by) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_full_by;
+
+    #[test]
+    fn what_the_system_tells_of_memory() {
+        let told = |free: u64| format!("MemTotal:       16000000 kB\nMemFree:        {free} kB\nMemAvailable:   15000000 kB\n");
+        assert_eq!(is_full_by(&told(1_000_000)), Some(false));
+        assert_eq!(is_full_by(&told(999_999)), Some(true));
+        assert_eq!(is_full_by("MemTotal: 16000000 kB"), None);
+    }
 }
