@@ -173,7 +173,7 @@ class Bench:
         self.note(store, "peak MB", done["peak_mb"])
         # The live line is written five times a second: fewer lines say nothing of tenths.
         if len(done["samples"]) >= 4 * report.TENTHS:
-            self.note(store, "tenths", slices(done["samples"], self.a.rows, report.TENTHS, ending=False))
+            self.note(store, "tenths", slices(done["samples"], self.a.rows, report.TENTHS))
         self.note(store, "bytes", store.bytes(EVENTS))
         self.samples[store.name, "insert"] = done["samples"]
 

@@ -112,16 +112,15 @@ def run(sql, values, *arguments, **how):
         raise
 
 
-def slices(samples, rows, count, ending=True):
-    """Rows a second of each of `count` equal parts of `rows`, by the live line. Its last sample comes when the job has ended;
-    without `ending` what it does after it has read its last row, such as to write what waits or to remove its files, is in no part."""
-    samples = samples if ending or len(samples) < 3 else samples[:-1]
+def slices(samples, rows, count):
+    """Rows a second of each of `count` equal parts of `rows`, by the live line. Its last sample comes when the job has ended: what
+    a job does after it has read its last row, such as to write what waits or to remove its files, is in no part."""
+    samples = samples[:-1] if len(samples) > 2 else samples
 
     def at(wanted):
-        """When so many rows had come, or the most that were seen, and how many."""
+        """When so many rows had come, and how many; the most that were seen where that was not all, as it may be just before the end."""
         earlier = samples[0]
         for sample in samples[1:]:
-            # What is shown is rounded, so the end may never be reached.
             if sample[1] >= wanted and sample[1] > earlier[1]:
                 return earlier[0] + (sample[0] - earlier[0]) * (wanted - earlier[1]) / (sample[1] - earlier[1]), wanted
             earlier = sample
