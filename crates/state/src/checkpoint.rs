@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::StateTable;
 use crate::checksum::Checksum;
 use crate::lock::DirLock;
+use crate::removal;
 use crate::runs::{StateRuns, link};
 
 /// The version of the layout; a directory of a later one is refused, and of one older than what can be read.
@@ -149,7 +150,7 @@ impl CheckpointStore {
     /// Removes every checkpoint.
     fn clear(&self) -> Result<(), CheckpointError> {
         for (_, path) in self.list(true)? {
-            fs::remove_dir_all(&path).map_err(|e| failed("removing the checkpoint", &path, e))?;
+            removal::directory(&path).map_err(|e| failed("removing the checkpoint", &path, e))?;
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ impl CheckpointStore {
     /// What an earlier job left there cannot be removed.
     pub fn local(&self) -> Result<PathBuf, CheckpointError> {
         let path = self.dir.join("local");
-        match fs::remove_dir_all(&path) {
+        match removal::directory(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("removing old state in", &path, e)),
             _ => Ok(path),
         }
@@ -282,7 +283,7 @@ impl CheckpointStore {
         for (id, path) in self.list(true)? {
             if id != manifest.id {
                 // An old checkpoint that can't be removed costs space, nothing else.
-                let _ = fs::remove_dir_all(path);
+                let _ = removal::directory(&path);
             }
         }
         Ok(total)

@@ -14,6 +14,7 @@ pub mod ints;
 mod key_table;
 pub mod lock;
 mod packed;
+mod removal;
 pub mod runs;
 mod slot_index;
 mod slot_vec;

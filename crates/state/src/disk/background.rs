@@ -3,7 +3,6 @@
 //! They share a [`State`] behind one lock, which nobody holds while touching a disk. What they cannot do they leave
 //! there as an error for the next call of the store; after that has been told, they try again.
 
-use std::fs;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -21,6 +20,7 @@ use super::place::Place;
 use super::run::Run;
 use super::system::{self, Advice, advise};
 use super::writer::{Plan, RunWriter};
+use crate::removal;
 
 /// Runs of about one size that are merged into one.
 const FAN_IN: usize = 8;
@@ -480,7 +480,7 @@ impl Shared {
         drop(state);
         for path in gone {
             // What cannot be removed costs space, nothing else.
-            let _ = fs::remove_file(path);
+            let _ = removal::file(&path);
         }
         Ok(files)
     }
@@ -616,7 +616,7 @@ pub(crate) fn heaviest(runs: &[Arc<Run>], limit: usize) -> Option<usize> {
 
 /// Removes a run that nobody needs. One that cannot be removed costs space, nothing else.
 fn discard(run: &Run) {
-    let _ = fs::remove_file(&run.path);
+    let _ = removal::file(&run.path);
 }
 
 /// The tier of a run of so many bytes.

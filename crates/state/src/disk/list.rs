@@ -20,6 +20,7 @@ use super::ranges::Ranges;
 use super::run::Run;
 use super::system::{Advice, advise};
 use crate::checksum::Checksum;
+use crate::removal;
 
 /// Version of the lists.
 const VERSION: u32 = 1;
@@ -173,7 +174,7 @@ pub(crate) fn clean(place: &Place, keep: &[&Path]) -> Result<(), ColdError> {
         let entry = entry.map_err(failed)?;
         if entry.file_name().to_str().is_some_and(|name| place.is_own(name)) && !keep.contains(&entry.path().as_path()) {
             // One that cannot be removed costs space, nothing else.
-            let _ = fs::remove_file(entry.path());
+            let _ = removal::file(&entry.path());
         }
     }
     Ok(())

@@ -58,7 +58,7 @@ mod ranges;
 mod read;
 mod row;
 mod run;
-mod system;
+pub(crate) mod system;
 mod writer;
 
 use std::fs;
@@ -81,6 +81,8 @@ use place::{Place, SharedMine};
 use ranges::Ranges;
 use row::Prepared;
 use run::{Keep, Run};
+
+use crate::removal;
 
 /// Rows made bytes at once, so that they stay in the caches.
 const PIECE_ROWS: usize = 1024;
@@ -481,7 +483,7 @@ impl Drop for ColdStore {
         let state = self.shared.lock();
         for run in state.runs.iter().filter(|run| !state.listed.contains(&run.path)) {
             // What remains is removed when the store is opened the next time.
-            let _ = fs::remove_file(&run.path);
+            let _ = removal::file(&run.path);
         }
     }
 }

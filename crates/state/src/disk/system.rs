@@ -88,6 +88,14 @@ pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
 }
 
+/// Whether a file is open for nobody but this descriptor, which may write; `false` where the system does not tell. It is asked for
+/// a lease, which only such a one is given, and which is given back.
+pub(crate) fn is_open_once(file: &File) -> bool {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
+    let lease = |kind: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } == 0;
+    lease(libc::F_WRLCK as libc::c_int) && lease(libc::F_UNLCK as libc::c_int)
+}
+
 /// Time of a processor that this thread has used; none if the system does not tell.
 pub(crate) fn processor_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
