@@ -341,42 +341,45 @@ def main():
             failures.append(f"{what}: {e}")
 
     failures = []
-    for _ in range(a.rounds):
-        for name in names:
-            query = QUERIES[name]
+    try:
+        for _ in range(a.rounds):
+            for name in names:
+                query = QUERIES[name]
 
-            def theirs():
-                segments = ",".join([str(n) for n in frames] + ([] if name in NO_LATENCY else ["16@100000"]))
-                for row in siddhi(query[3], segments, t.burn, t.warm, t.measure):
-                    if row["rate"]:
-                        note((name, "latency", "siddhi"), (row["p50_us"], row["p99_us"]))
-                    else:
-                        note((name, row["batch"], "siddhi"), row["eps"])
+                def theirs():
+                    segments = ",".join([str(n) for n in frames] + ([] if name in NO_LATENCY else ["16@100000"]))
+                    for row in siddhi(query[3], segments, t.burn, t.warm, t.measure):
+                        if row["rate"]:
+                            note((name, "latency", "siddhi"), (row["p50_us"], row["p99_us"]))
+                        else:
+                            note((name, row["batch"], "siddhi"), row["eps"])
 
-            attempt(f"{name}, Siddhi", theirs)
-            for frame in frames:
-                attempt(f"{name}, frames of {frame}, their client", lambda: note((name, frame, "theirs"), their_client(query, frame, t)))
-                attempt(f"{name}, frames of {frame}, our client", lambda: note((name, frame, "ours"), our_client(query, frame, t)))
-            if name not in NO_LATENCY:
-                for who, busy in (("ours", False), ("busy", True)):
-                    run = lambda: note((name, "latency", who), our_latency(query, 16, 100_000, t, 2 * t.measure, busy))
-                    attempt(f"{name}, latency, {who}", run)
-        if not a.no_minute:
-            fill = 2 if a.quick else 64
+                attempt(f"{name}, Siddhi", theirs)
+                for frame in frames:
+                    attempt(f"{name}, frames of {frame}, their client", lambda: note((name, frame, "theirs"), their_client(query, frame, t)))
+                    attempt(f"{name}, frames of {frame}, our client", lambda: note((name, frame, "ours"), our_client(query, frame, t)))
+                if name not in NO_LATENCY:
+                    for who, busy in (("ours", False), ("busy", True)):
+                        run = lambda: note((name, "latency", who), our_latency(query, 16, 100_000, t, 2 * t.measure, busy))
+                        attempt(f"{name}, latency, {who}", run)
+            if not a.no_minute:
+                fill = 2 if a.quick else 64
 
-            def minute():
-                for row in siddhi(MINUTE[3], "16@100000", 0, fill, t.measure):
-                    for name in MINUTES:
-                        note((name, "latency", "siddhi"), (row["p50_us"], row["p99_us"]))
+                def minute():
+                    for row in siddhi(MINUTE[3], "16@100000", 0, fill, t.measure):
+                        for name in MINUTES:
+                            note((name, "latency", "siddhi"), (row["p50_us"], row["p99_us"]))
 
-            attempt("time 1 min, Siddhi", minute)
-            for name, query in MINUTES.items():
-                for who, busy in (("ours", False), ("busy", True)):
-                    run = lambda: note((name, "latency", who), our_latency(query, 16, 100_000, t, fill + t.measure, busy))
-                    attempt(f"{name}, {who}", run)
+                attempt("time 1 min, Siddhi", minute)
+                for name, query in MINUTES.items():
+                    for who, busy in (("ours", False), ("busy", True)):
+                        run = lambda: note((name, "latency", who), our_latency(query, 16, 100_000, t, fill + t.measure, busy))
+                        attempt(f"{name}, {who}", run)
+    except (KeyboardInterrupt, SystemExit) as e:  # what was measured until then is kept
+        failures.append(str(e) or "e4.py: stopped")
 
     get = lambda *key: found.get(key, [])
-    lines = [f"Medians of {a.rounds} rounds, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end.", "", "Events a second:", "",
+    lines = [f"Medians of {a.rounds} rounds{' at the most' if failures else ''}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end.", "", "Events a second:", "",
              "| query | frame | Siddhi | our job, their client | ratio | our job, our client | ratio |", "|---|---|---|---|---|---|---|"]
     for name in names:
         for frame in frames:
