@@ -5,10 +5,11 @@
 //! process, which rests after each piece. Whatever ends the process, the system frees the rest then: it has no name any more.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,47 +18,57 @@ use crate::disk::system;
 
 /// What is cut at once: some two milliseconds of a disk's time.
 const PIECE: u64 = 8 << 20;
-/// How many times as long the thread rests as it works.
+/// How many times as long the thread rests as it works,
 const REST: u32 = 2;
-
+/// and for how long at least: a file system with a journal tells the disk only when it writes that, some seconds later, of all that
+/// was freed until then.
+const REST_MIN: Duration = Duration::from_millis(20);
 /// How often the thread looks whether what somebody still has open has been closed.
 const LOOK: Duration = Duration::from_millis(100);
-/// After so long it waits no more, nor where the system does not tell: then the last one who closes the file frees it as a whole.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes that have no name and are not cut yet.
+static WAITING: AtomicU64 = AtomicU64::new(0);
 
 /// Removes a file. Who has it open, or has another name for it, can go on to read it.
 ///
 /// # Errors
 /// The file system's; the name is still there.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
-    let small = fs::symlink_metadata(path).is_ok_and(|told| !told.is_file() || told.len() <= PIECE);
-    // One that cannot be opened can still be removed.
-    let opened = if small { None } else { File::options().write(true).open(path).ok() };
-    fs::remove_file(path)?;
-    if let Some(file) = opened
-        && !has_name(&file)
+    if let Some(file) = unnamed(path)?
         && let Some(queue) = queue()
     {
-        // The thread never ends; if it did, the file would be closed here.
-        let _ = queue.send(file);
+        send(queue, file);
     }
     Ok(())
 }
 
-/// Removes a directory and all that is in it.
+/// Removes a directory and all that is in it, or a link to one.
 ///
 /// # Errors
 /// The file system's.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return file(path);
+    }
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() { directory(&entry.path())? } else { file(&entry.path())? }
+        let removed = if entry.file_type()?.is_dir() { directory(&entry.path()) } else { file(&entry.path()) };
+        // Somebody else may have been here.
+        removed.or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
     }
     fs::remove_dir(path)
 }
 
-fn has_name(file: &File) -> bool {
-    file.metadata().is_ok_and(|told| told.nlink() > 0)
+/// Takes a file's name; the file, if it is large and that was its last one.
+fn unnamed(path: &Path) -> io::Result<Option<File>> {
+    let large = fs::symlink_metadata(path).is_ok_and(|told| told.is_file() && told.len() > PIECE);
+    // One that cannot be opened can still be removed.
+    let opened = if large { File::options().write(true).open(path).ok() } else { None };
+    fs::remove_file(path)?;
+    Ok(opened.filter(|file| file.metadata().is_ok_and(|told| told.nlink() == 0)))
+}
+
+fn length(file: &File) -> u64 {
+    file.metadata().map_or(0, |told| told.len())
 }
 
 /// Where files without a name are put; none where the system has no thread for them.
@@ -65,97 +76,135 @@ fn queue() -> Option<&'static Sender<File>> {
     static QUEUE: OnceLock<Option<Sender<File>>> = OnceLock::new();
     let start = || {
         let (sender, receiver) = channel();
-        thread::Builder::new().name("state-remove".into()).spawn(move || cut_all(&receiver)).ok()?;
+        thread::Builder::new().name("state-remove".into()).spawn(move || cut_all(&receiver, rest)).ok()?;
         Some(sender)
     };
     QUEUE.get_or_init(start).as_ref()
 }
 
+fn send(queue: &Sender<File>, file: File) {
+    WAITING.fetch_add(length(&file), Ordering::Relaxed);
+    // The thread never ends; if it did, the file would be closed here.
+    let _ = queue.send(file);
+}
+
 /// The thread.
-fn cut_all(files: &Receiver<File>) {
+fn cut_all(files: &Receiver<File>, rest: fn(&File, Duration)) {
     // Those that somebody has open.
-    let mut open: Vec<(File, Instant)> = Vec::new();
+    let mut open: Vec<File> = Vec::new();
     loop {
         let came = if open.is_empty() { files.recv().map_err(RecvTimeoutError::from) } else { files.recv_timeout(LOOK) };
         match came {
-            Ok(file) => open.push((file, Instant::now())),
+            Ok(file) => open.push(file),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        open.extract_if(.., |(file, _)| system::is_open_once(file)).for_each(|(file, _)| cut(&file));
-        open.retain(|(_, since)| since.elapsed() < PATIENCE);
+        open.retain(|file| {
+            let whole = length(file);
+            match system::is_open_once(file) {
+                Ok(false) => return true,
+                Ok(true) => cut(file, rest),
+                // The system does not tell. The file is freed as a whole when nobody has it open any more.
+                Err(_) => {}
+            }
+            WAITING.fetch_sub(whole, Ordering::Relaxed);
+            false
+        });
     }
 }
 
 /// Cuts a file until nothing is left of it.
-fn cut(file: &File) {
-    let mut left = file.metadata().map_or(0, |told| told.len());
+fn cut(file: &File, rest: fn(&File, Duration)) {
+    let mut left = length(file);
     while left > 0 {
-        left = left.saturating_sub(PIECE);
+        // To cut a block in two, the system would have to read it.
+        left = (left - 1) / PIECE * PIECE;
         let begun = Instant::now();
         if file.set_len(left).is_err() {
             // It is freed as a whole when it is closed.
             return;
         }
-        thread::sleep(begun.elapsed() * REST);
+        rest(file, begun.elapsed());
+    }
+}
+
+/// Rests after work of so long, unless more waits to be freed than is free.
+fn rest(file: &File, worked: Duration) {
+    if system::free_bytes(file).is_ok_and(|free| free > WAITING.load(Ordering::Relaxed)) {
+        thread::sleep((worked * REST).max(REST_MIN));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
+    const LARGE: u64 = PIECE * 2 + 1;
+
     fn large(path: &Path) {
-        File::create(path).unwrap().write_all(&vec![7; PIECE as usize * 2 + 1]).unwrap();
+        File::create(path).unwrap().write_all(&vec![7; LARGE as usize]).unwrap();
     }
 
-    /// A file that has another name, or is open, stays whole for who has it.
+    /// A file that has another name stays, and one that is open stays whole for who has it.
     #[test]
     fn only_what_nobody_has_is_cut() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, other) = (dir.path().join("a"), dir.path().join("b"));
+        let (path, other, small) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("c"));
         large(&path);
         fs::hard_link(&path, &other).unwrap();
-        file(&path).unwrap();
-        assert!(!path.exists());
+        fs::write(&small, "small").unwrap();
+        assert!(unnamed(&path).unwrap().is_none() && unnamed(&small).unwrap().is_none());
+        assert!(!path.exists() && !small.exists());
         let mut reader = File::open(&other).unwrap();
-        let second = File::open(&other).unwrap();
-        assert!(has_name(&reader) && !system::is_open_once(&reader));
-        drop(second);
-        file(&other).unwrap();
-        assert!(!other.exists() && !has_name(&reader));
+        let forgotten = unnamed(&other).unwrap().expect("it has no name");
+        assert!(!matches!(system::is_open_once(&forgotten), Ok(true)));
+        let (sender, receiver) = channel();
+        let thread = thread::spawn(move || cut_all(&receiver, |_, _| {}));
+        send(&sender, forgotten);
         // The thread has looked at it, and left it alone.
         thread::sleep(LOOK * 3);
         let mut content = Vec::new();
         reader.read_to_end(&mut content).unwrap();
-        assert_eq!(content.len() as u64, PIECE * 2 + 1);
+        assert_eq!(content.len() as u64, LARGE);
+        drop(sender);
+        thread.join().unwrap();
     }
 
+    /// What is forgotten is cut by whole pieces from its end; where the system does not tell, it is left to be closed.
     #[test]
-    fn what_is_cut_is_gone() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&vec![7; PIECE as usize + 1]).unwrap();
-        assert!(system::is_open_once(&file));
-        let held = file.try_clone().unwrap();
-        cut(&held);
-        assert_eq!(file.metadata().unwrap().len(), 0);
+    fn what_is_forgotten_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        large(&path);
+        let forgotten = unnamed(&path).unwrap().expect("it has no name");
+        let (held, told) = (forgotten.try_clone().unwrap(), system::is_open_once(&forgotten));
+        let (sender, receiver) = channel();
+        send(&sender, forgotten);
+        drop(sender);
+        cut_all(&receiver, |file, _| assert_eq!(length(file) % PIECE, 0));
+        assert_eq!(length(&held), if matches!(told, Ok(true)) { 0 } else { LARGE });
     }
 
     /// The names are gone when the call returns, whatever they named, and what a link names stays.
     #[test]
     fn a_directory_goes_with_all_that_is_in_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, kept) = (dir.path().join("chk"), dir.path().join("kept"));
+        let (path, kept, link) = (dir.path().join("chk"), dir.path().join("kept"), dir.path().join("link"));
         fs::create_dir_all(path.join("inner")).unwrap();
         large(&path.join("large"));
         fs::write(path.join("inner/small"), "small").unwrap();
-        large(&kept);
-        std::os::unix::fs::symlink(&kept, path.join("inner/link")).unwrap();
+        fs::create_dir(&kept).unwrap();
+        large(&kept.join("large"));
+        symlink(kept.join("large"), path.join("inner/file")).unwrap();
+        symlink(&kept, path.join("inner/directory")).unwrap();
+        symlink(&kept, &link).unwrap();
         directory(&path).unwrap();
-        assert!(!path.exists());
-        assert_eq!(fs::metadata(&kept).unwrap().len(), PIECE * 2 + 1);
-        assert_eq!(directory(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        directory(&link).unwrap();
+        assert!(!path.exists() && fs::symlink_metadata(&link).is_err());
+        assert_eq!(fs::metadata(kept.join("large")).unwrap().len(), LARGE);
+        assert_eq!(directory(&path).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

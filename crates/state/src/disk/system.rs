@@ -88,12 +88,45 @@ pub(crate) fn advise(file: &File, offset: u64, bytes: u64, advice: Advice) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, bytes as libc::off_t, advice) };
 }
 
-/// Whether a file is open for nobody but this descriptor, which may write; `false` where the system does not tell. It is asked for
-/// a lease, which only such a one is given, and which is given back.
-pub(crate) fn is_open_once(file: &File) -> bool {
+/// Whether a file is open for nobody but this descriptor, which may write. It is asked for a lease, which only such a one is given,
+/// and which is given back.
+///
+/// # Errors
+/// The system does not tell: the file system has no leases, or the file is another user's.
+pub(crate) fn is_open_once(file: &File) -> io::Result<bool> {
+    /// `F_SETSIG` of `fcntl(2)`, the same on all machines that there are stores for.
+    const SET_SIGNAL: libc::c_int = 10;
+
     // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is passed.
-    let lease = |kind: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } == 0;
-    lease(libc::F_WRLCK as libc::c_int) && lease(libc::F_UNLCK as libc::c_int)
+    let ask = |what: libc::c_int, value: libc::c_int| match unsafe { libc::fcntl(file.as_raw_fd(), what, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // Who opens the file in this moment has a signal sent to us, which would be one that ends the process; this one is ignored.
+    ask(SET_SIGNAL, libc::SIGURG)?;
+    match ask(libc::F_SETLEASE, libc::F_WRLCK as libc::c_int) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        given => given?,
+    }
+    ask(libc::F_SETLEASE, libc::F_UNLCK as libc::c_int)?;
+    Ok(true)
+}
+
+/// How many bytes are free for us where a file lies.
+///
+/// # Errors
+/// The system does not tell.
+pub(crate) fn free_bytes(file: &File) -> io::Result<u64> {
+    // SAFETY: the struct is numbers, for which zeros are values; the descriptor is open as long as `file` is borrowed, and the call
+    // fills the struct that it is given.
+    let (answer, told) = unsafe {
+        let mut told: libc::statvfs = std::mem::zeroed();
+        (libc::fstatvfs(file.as_raw_fd(), &raw mut told), told)
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(told.f_bavail.saturating_mul(told.f_frsize))
 }
 
 /// Time of a processor that this thread has used; none if the system does not tell.
