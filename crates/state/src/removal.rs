@@ -18,11 +18,10 @@ use crate::disk::system;
 
 /// What is cut at once: some two milliseconds of a disk's time.
 const PIECE: u64 = 8 << 20;
-/// How many times as long the thread rests as it works,
+/// How many times as long the thread rests as it works. Not much longer: until they are cut, files keep their part of the system's
+/// cache. (With a journal the disk is told when that is written, some seconds later, of all that was freed until then; rests do not
+/// help there.)
 const REST: u32 = 2;
-/// and for how long at least: a file system with a journal tells the disk only when it writes that, some seconds later, of all that
-/// was freed until then.
-const REST_MIN: Duration = Duration::from_millis(20);
 /// How often the thread looks whether what somebody still has open has been closed.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that have no name and are not cut yet.
@@ -131,7 +130,7 @@ fn cut(file: &File, rest: fn(&File, Duration)) {
 /// Rests after work of so long, unless more waits to be freed than is free.
 fn rest(file: &File, worked: Duration) {
     if system::free_bytes(file).is_ok_and(|free| free > WAITING.load(Ordering::Relaxed)) {
-        thread::sleep((worked * REST).max(REST_MIN));
+        thread::sleep(worked * REST);
     }
 }
 
