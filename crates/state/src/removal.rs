@@ -24,7 +24,7 @@ const PIECE: u64 = 8 << 20;
 const REST: u32 = 2;
 /// How often the thread looks whether what somebody still has open has been closed.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes that have no name and are not cut yet.
+/// Bytes of the files without a name, each counted whole until nothing is left of it.
 static WAITING: AtomicU64 = AtomicU64::new(0);
 
 /// Removes a file. Who has it open, or has another name for it, can go on to read it.
