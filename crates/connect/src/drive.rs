@@ -16,13 +16,16 @@ use std::time::Duration;
 
 /// What a thread drives.
 pub trait Drive {
+    /// Writes what was ordered, and looks for nothing.
+    fn write(&self);
+
     /// Does what can be done now: writes what was ordered, reads what has come.
     fn turn(&self);
 
     /// The same while there is other work, but no more often than is of use.
     fn glance(&self);
 
-    /// Does what comes until `woken` is ready, something can be read from one of `sockets`, or the time is over.
+    /// Writes what was ordered, then does what comes until `woken` is ready, something can be read from one of `sockets`, or the time is over.
     fn sleep(&self, woken: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>, sockets: &[RawFd], timeout: Duration);
 
     /// For how long nobody need look for what comes, which then comes together.
@@ -83,6 +86,8 @@ mod tests {
     struct Idle;
 
     impl Drive for Idle {
+        fn write(&self) {}
+
         fn turn(&self) {}
 
         fn glance(&self) {}

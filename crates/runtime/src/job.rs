@@ -28,8 +28,9 @@ use crate::worker::{Event, Shared, Snapshot, Start, Worker, give_back, tidy_up};
 
 /// How often it is looked whether something is due, or was asked for without an event.
 const LOOK: Duration = Duration::from_millis(20);
-/// The same where there are no checkpoints, and so little is.
-const LONG_LOOK: Duration = Duration::from_millis(100);
+/// How often it is told how the job fares, and looked at its memory. Where there are no checkpoints hardly anything else is due, and
+/// each look costs a job that mostly waits as much as a look-up.
+const REPORT: Duration = Duration::from_millis(200);
 /// The least time between two checkpoints that sources ask for.
 const WANTED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -412,14 +413,14 @@ impl Running {
                 self.discover()?;
             }
             if now >= next_report {
-                next_report = now + Duration::from_millis(200);
+                next_report = now + REPORT;
                 progress(self);
                 self.check_memory()?;
             }
             let look = match self.asked {
                 Some(_) if periodic => next_wanted.saturating_duration_since(now).min(LOOK),
                 _ if periodic => LOOK,
-                _ => LONG_LOOK,
+                _ => next_report.saturating_duration_since(now),
             };
             match self.events.recv_timeout(look) {
                 Ok(Event::Failed(e)) => return Err(e),

@@ -153,15 +153,14 @@ impl Signal {
     /// The same while what others have ordered is done.
     fn drive(&self, drive: &dyn Drive, sockets: &mut Sockets, timeout: Duration) {
         // Before anything takes time: what lies there may have come long ago.
-        let readable = sockets.look(clock::now_ns());
-        // What was ordered goes out; what has come may have raised the signal.
-        drive.turn();
-        if self.raised.swap(false, Ordering::SeqCst) || readable {
-            return;
-        }
         let begun_ns = clock::now_ns();
+        if sockets.look(begun_ns) {
+            self.raised.swap(false, Ordering::SeqCst);
+            return drive.turn();
+        }
         let away = drive.away().min(timeout);
         if !away.is_zero() && sockets.is_empty() {
+            drive.write();
             self.park(away);
             return drive.turn();
         }
@@ -280,6 +279,8 @@ mod tests {
     }
 
     impl Drive for Parks {
+        fn write(&self) {}
+
         fn turn(&self) {}
 
         fn glance(&self) {}

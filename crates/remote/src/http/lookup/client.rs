@@ -91,7 +91,7 @@ impl Lookup for HttpLookup {
     fn flush(&mut self) {
         // A worker that drives writes them.
         if let Some(drive) = drive::current() {
-            drive.turn();
+            drive.write();
         }
     }
 

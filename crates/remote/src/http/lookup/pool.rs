@@ -228,7 +228,6 @@ impl Pool {
         let Some(wants) = &self.wants else { return };
         let running = self.running.borrow().len();
         wants.under_way.set(running);
-        wants.events.set(wants.events.get() + 1);
         wants.away.set(match running {
             _ if self.connecting.get() > 0 => Duration::ZERO,
             0 => Duration::MAX,

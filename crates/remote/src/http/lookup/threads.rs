@@ -8,11 +8,11 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Sender, channel};
-use tokio::task::{LocalSet, spawn_local, yield_now};
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// The most threads unless it is said otherwise: a thread carries some 50,000 requests a second.
 const THREADS_DEFAULT_MAX: usize = 2;
@@ -75,8 +75,6 @@ pub(super) struct Wants {
     pub away: Cell<Duration>,
     /// Requests that are being made.
     pub under_way: Cell<usize>,
-    /// Counts whatever happens to requests.
-    pub events: Cell<u64>,
 }
 
 /// How often a worker that has other work looks for answers at most.
@@ -86,12 +84,28 @@ const BLIND: Duration = Duration::from_millis(1);
 /// A worker that has not looked for longer was held up, by a sink that waits say. A limit that ran off meanwhile is put off once
 /// by as much: what was to come may lie there, and takes more than a look.
 const HELD_UP: Duration = Duration::from_millis(100);
-/// Tasks that run before it is looked at sockets again, about.
-const TASKS_AT_ONCE: usize = 30;
+/// Sockets of which the kernel tells at once.
+const SOCKETS_AT_ONCE: usize = 1024;
 
-/// The requests of a worker that makes them itself.
+/// Says that tasks have something to do.
+#[derive(Default)]
+struct Stirred(AtomicBool);
+
+impl Wake for Stirred {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The requests of a worker that makes them itself. Each of its tasks runs only when the worker says so, so that a request and its
+/// answer cost the kernel three calls: to wait, to read and to write.
 struct Local {
-    tasks: LocalSet,
+    tasks: RefCell<LocalSet>,
+    /// What tasks tell while the worker does not sleep, which costs nothing.
+    stirred: Arc<Stirred>,
+    stir: Waker,
+    /// Ends the sleep of the worker. One for all of them: to put off a timer costs nothing, a new one a call to the kernel.
+    alarm: RefCell<Option<Pin<Box<Sleep>>>>,
     /// Until the drop.
     runtime: Option<Runtime>,
     /// When it was last looked for answers.
@@ -131,8 +145,12 @@ impl Local {
         }
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(RESOLVERS_MAX).build();
         let runtime = runtime.map_err(|e| ConnectError::io("making ready for lookups", &e))?;
+        let stirred = Arc::<Stirred>::default();
         let local = Rc::new(Local {
-            tasks: LocalSet::new(),
+            tasks: RefCell::default(),
+            stir: Waker::from(stirred.clone()),
+            stirred,
+            alarm: RefCell::default(),
             runtime: Some(runtime),
             looked: Cell::new(Instant::now()),
             lookups: RefCell::default(),
@@ -142,13 +160,33 @@ impl Local {
         Ok(Some(local))
     }
 
-    fn run<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+    /// Runs tasks for as long as any has something to do.
+    fn work(&self) {
+        let mut tasks = self.tasks.borrow_mut();
+        let context = &mut Context::from_waker(&self.stir);
+        loop {
+            self.stirred.0.store(false, Ordering::Release);
+            // It is ready where there is none at all.
+            let _ = Pin::new(&mut *tasks).poll(context);
+            if !self.stirred.0.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Runs tasks, and polls `until` whenever some have run, with looks at sockets between.
+    fn run(&self, mut until: impl FnMut(&mut Context<'_>) -> Poll<()>) {
         if self.looked.get().elapsed() > HELD_UP {
             HOLD_UPS.set(HOLD_UPS.get() + 1);
         }
-        let done = self.runtime.as_ref().map(|runtime| runtime.block_on(self.tasks.run_until(what)));
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(poll_fn(|context| {
+                // So that what comes wakes us.
+                let _ = Pin::new(&mut *self.tasks.borrow_mut()).poll(context);
+                until(context).map(|()| self.work())
+            }));
+        }
         self.looked.set(Instant::now());
-        done
     }
 
     /// What the most impatient of the lookups wants that wait for answers.
@@ -161,20 +199,23 @@ impl Local {
 }
 
 impl Drive for Local {
+    fn write(&self) {
+        if let Some(runtime) = &self.runtime {
+            let _inside = runtime.enter();
+            self.work();
+        }
+    }
+
     fn turn(&self) {
-        // Tasks run, then it is looked at the sockets, then tasks run that have something to read: some at a time, so on as long
-        // as that brings anything.
-        let most = self.lookups.borrow().iter().map(|lookup| lookup.under_way.get()).sum::<usize>() / TASKS_AT_ONCE;
-        let events = || self.lookups.borrow().iter().map(|lookup| lookup.events.get()).sum::<u64>();
-        self.run(async {
-            yield_now().await;
-            for _ in 0..=most {
-                let before = events();
-                yield_now().await;
-                if events() == before {
-                    break;
-                }
+        // Tasks run, then it is looked at the sockets, then tasks run that have something to read, and so on if there may be more.
+        let mut looks = 1 + self.lookups.borrow().iter().map(|lookup| lookup.under_way.get()).sum::<usize>() / SOCKETS_AT_ONCE;
+        self.run(|context| {
+            if looks == 0 {
+                return Poll::Ready(());
             }
+            looks -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
         });
     }
 
@@ -185,15 +226,20 @@ impl Drive for Local {
     }
 
     fn sleep(&self, woken: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>, sockets: &[RawFd], most: Duration) {
-        self.run(async {
-            let watched: Vec<AsyncFd<OwnedFd>> = sockets.iter().filter_map(watch).collect();
-            let most = if watched.len() < sockets.len() { most.min(BLIND) } else { most };
-            let ready = poll_fn(|context| {
-                let readable = watched.iter().any(|fd| fd.poll_read_ready(context).is_ready());
-                if readable { Poll::Ready(()) } else { woken(context) }
+        let until = Instant::now() + most;
+        let mut watched: Option<Vec<AsyncFd<OwnedFd>>> = None;
+        self.run(|context| {
+            let mut alarm = self.alarm.borrow_mut();
+            // These are made in here, where the runtime is known.
+            let watched = watched.get_or_insert_with(|| {
+                let watched: Vec<_> = sockets.iter().filter_map(watch).collect();
+                let until = if watched.len() < sockets.len() { until.min(Instant::now() + BLIND) } else { until };
+                alarm.get_or_insert_with(|| Box::pin(sleep(most))).as_mut().reset(until.into());
+                watched
             });
-            // Time that is over is an end as good as any.
-            let _ = timeout(most, ready).await;
+            let readable = watched.iter().any(|fd| fd.poll_read_ready(context).is_ready());
+            let over = alarm.as_mut().is_some_and(|alarm| alarm.as_mut().poll(context).is_ready());
+            if readable || over { Poll::Ready(()) } else { woken(context) }
         });
     }
 
@@ -205,7 +251,8 @@ impl Drive for Local {
 impl Drop for Local {
     fn drop(&mut self) {
         // Tasks go before what they run on, which does not wait for an address that is being asked for.
-        self.tasks = LocalSet::new();
+        drop(self.tasks.take());
+        drop(self.alarm.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -243,9 +290,9 @@ impl Place {
     ) -> Result<(), ConnectError> {
         match self.0 {
             Where::Here(local) => {
-                let wants = Rc::new(Wants { away: Cell::new(Duration::MAX), under_way: Cell::new(0), events: Cell::new(0) });
+                let wants = Rc::new(Wants { away: Cell::new(Duration::MAX), under_way: Cell::new(0) });
                 local.lookups.borrow_mut().push(wants.clone());
-                local.tasks.spawn_local(make(Some(wants)));
+                local.tasks.borrow().spawn_local(make(Some(wants)));
                 Ok(())
             }
             Where::Thread(thread) => {
