@@ -1,4 +1,5 @@
-//! The two threads of a store: one writes full buffers and makes the files of checkpoints safe, one merges runs and makes filters.
+//! The threads of a store: one writes full buffers and makes the files of checkpoints safe, one merges runs and makes filters, and one
+//! reads the files of a checkpoint ahead of the rows that will be wanted, after a restart.
 //!
 //! They share a [`State`] behind one lock, which nobody holds while touching a disk. What they cannot do they leave
 //! there as an error for the next call of the store; after that has been told, they try again.
@@ -53,6 +54,10 @@ const GARBAGE_ROWS_MIN: u64 = 100_000;
 const LARGE_BYTES: u64 = 1 << 30;
 /// Whose turn it is.
 static LARGE: Mutex<()> = Mutex::new(());
+/// The store whose files are being fetched; one after the other, so that the flow has a processor left.
+static FETCHING: Mutex<()> = Mutex::new(());
+/// State of which more than this part, as its divisor, of the memory that can be had is missing in the system's cache is not fetched.
+const FETCH_DIVISOR: u64 = 2;
 /// Merges of so many bytes can wait, and so can the first filter of so many after a restart: they rest between pieces of work. To be
 /// nice is not enough: where a group of processes, or a whole machine, has a quota of processor time, what is taken in spare moments
 /// is what the flow then stands still for.
@@ -111,6 +116,8 @@ pub(crate) struct State {
     write_failed: bool,
     merge_failed: bool,
     merging: bool,
+    /// What the store began with is being read into the system's cache, or waits for that.
+    pub fetching: bool,
     /// With so many runs what a thread is at is in a hurry.
     hurried_from: usize,
     /// Bytes of all buffers that were written.
@@ -242,6 +249,7 @@ impl Shared {
             write_failed: false,
             merge_failed: false,
             merging: false,
+            fetching: false,
             hurried_from: 0,
             arrived: 0,
             dead: false,
@@ -303,7 +311,20 @@ impl Shared {
                 ColdError::new(format!("starting a thread for the state on disk: {e}"))
             })
         };
-        Ok(vec![spawn("cold-write", write_buffers)?, spawn("cold-merge", tidy)?])
+        let mut threads = vec![spawn("cold-write", write_buffers)?, spawn("cold-merge", tidy)?];
+        let begins_with_some = {
+            let mut state = self.lock();
+            state.fetching = !state.runs.is_empty();
+            state.fetching
+        };
+        if begins_with_some {
+            threads.push(spawn("cold-fetch", |shared| {
+                fetch(shared);
+                shared.lock().fetching = false;
+                shared.changed();
+            })?);
+        }
+        Ok(threads)
     }
 
     /// Tells the threads to end.
@@ -505,7 +526,7 @@ impl Shared {
 impl State {
     /// Whether the threads have nothing to do.
     pub fn idle(&self, place: &Place) -> bool {
-        let working = self.frozen.is_some() || self.merging || !matches!(self.growth, Growth::None);
+        let working = self.frozen.is_some() || self.merging || self.fetching || !matches!(self.growth, Growth::None);
         !working && self.heavy(place).is_none() && self.mergeable().is_none()
     }
 
@@ -564,6 +585,10 @@ impl State {
     }
 
     fn task(&mut self, place: &Place, turn: &mut Turn) -> Option<Task> {
+        // What is read for filters and merges would be read twice, and in no order.
+        if self.fetching && !self.is_piled() {
+            return self.heavy(place).map(|run| Task::Lighten(run.clone()));
+        }
         match std::mem::replace(&mut self.growth, Growth::None) {
             Growth::Wanted(buffered) => {
                 self.growth = Growth::Wanted(buffered);
@@ -712,6 +737,20 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
+/// The thread that reads what a store begins with into the system's cache: from front to end a disk gives a hundred times as much as
+/// by single rows, each of which waits for it. It ends with that.
+fn fetch(shared: &Shared) {
+    system::step_back(NICE_MERGE);
+    let _turn = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    let runs = shared.lock().runs.clone();
+    if runs.iter().map(|run| run.missing()).sum::<u64>() > system::available() / FETCH_DIVISOR {
+        return;
+    }
+    for run in runs.iter() {
+        run.fetch(|| !shared.stopped() && shared.lock().runs.iter().any(|now| now.name == run.name));
+    }
+}
+
 /// The thread that merges runs and makes filters.
 fn tidy(shared: &Shared) {
     system::step_back(NICE_MERGE);
@@ -837,6 +876,9 @@ mod tests {
         }
         drop(turn);
         assert!(begins(&runs(FAN_IN, LARGE_BYTES), &mut other) && other.held.is_some());
+        // What a store begins with is read before, unless many runs have come meanwhile.
+        [&small, &many].iter().for_each(|shared| shared.lock().fetching = true);
+        assert!(!begins(&small, &mut other) && begins(&many, &mut other));
     }
 
     /// A merge that can wait rests for a multiple of what it worked, but not if there is a hurry, nor when the store ends.

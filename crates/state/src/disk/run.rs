@@ -339,7 +339,12 @@ impl Run {
 
     /// Whether the system's cache holds nearly all of the file.
     pub fn is_cached(&self) -> bool {
-        system::cached(&self.file, 0, self.bytes).is_ok_and(|cached| cached >= self.bytes / 10 * 9)
+        self.missing() <= self.bytes / 10
+    }
+
+    /// Bytes of the file that the system's cache does not hold; none where that is not known.
+    pub fn missing(&self) -> u64 {
+        system::cached(&self.file, 0, self.bytes).map_or(0, |cached| self.bytes - cached)
     }
 
     /// Reads what the system's cache does not hold of the file, so that it does, for as long as `go_on` says so. It does not read
@@ -347,7 +352,7 @@ impl Run {
     /// who reads a row finds out.
     pub fn fetch(&self, go_on: impl Fn() -> bool) {
         let cached = |offset, bytes| system::cached(&self.file, offset, bytes).unwrap_or(bytes);
-        let mut missing = self.bytes - cached(0, self.bytes);
+        let mut missing = self.missing();
         let mut buffer = vec![0; READ_BYTES as usize];
         for offset in (0..self.bytes).step_by(FETCH_BYTES as usize) {
             if missing == 0 || !go_on() {

@@ -62,8 +62,19 @@ pub(crate) fn is_full() -> bool {
 
 /// The same by the text of `/proc/meminfo`.
 fn is_full_by(meminfo: &str) -> Option<bool> {
-    let number = |name: &str| meminfo.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
-    Some(number("MemFree:")? < number("MemTotal:")? / FREE_DIVISOR)
+    Some(bytes_of("MemFree:", meminfo)? < bytes_of("MemTotal:", meminfo)? / FREE_DIVISOR)
+}
+
+/// How many bytes can be had without anything being swapped out: others may lose what they have in the cache. 0 where the system does
+/// not tell.
+pub(crate) fn available() -> u64 {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|told| bytes_of("MemAvailable:", &told)).unwrap_or(0)
+}
+
+/// A number of `/proc/meminfo` (`proc_meminfo(5)`), in bytes.
+fn bytes_of(name: &str, meminfo: &str) -> Option<u64> {
+    let kilobytes = meminfo.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.map(|kilobytes| kilobytes.saturating_mul(1024))
 }
 
 /// What the kernel is told about the use of a file.
@@ -145,7 +156,7 @@ pub(crate) fn step_back(by: i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::is_full_by;
+    use super::{bytes_of, is_full_by};
 
     #[test]
     fn what_the_system_tells_of_memory() {
@@ -153,5 +164,6 @@ mod tests {
         assert_eq!(is_full_by(&told(1_000_000)), Some(false));
         assert_eq!(is_full_by(&told(999_999)), Some(true));
         assert_eq!(is_full_by("MemTotal: 16000000 kB"), None);
+        assert_eq!(bytes_of("MemAvailable:", &told(1)), Some(15_000_000 << 10));
     }
 }

@@ -465,6 +465,16 @@ fn a_run_is_fetched() {
     assert_eq!(system::cached(&run.file, 0, run.bytes).unwrap(), before);
     run.fetch(|| true);
     assert!(run.is_cached());
+
+    drop(store);
+    advise(&run.file, 0, 0, Advice::Done);
+    assert!(!run.is_cached());
+    let store = ColdStore::open(options(dir.path(), "op", 32 << 20), TYPES.to_vec(), 1, files, |_| true).unwrap();
+    let mut state = store.shared.lock();
+    while state.fetching {
+        state = store.shared.wait(state);
+    }
+    assert!(run.is_cached(), "a store fetches what it begins with");
 }
 
 #[test]
