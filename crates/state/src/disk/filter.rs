@@ -320,7 +320,8 @@ impl StoreFilter {
         let all = self.memory();
         let mut full: Vec<usize> = (0..self.parts.len()).filter(|at| self.parts[*at].as_ref().is_some_and(|part| part.is_full())).collect();
         let fill = |at: &usize| self.parts[*at].as_ref().map_or(0, |part| part.distinct() * 256 / part.capacity.max(1));
-        full.sort_by_key(|at| std::cmp::Reverse(fill(at)));
+        // The store goes on entering keys: each number is read once, or the order would contradict itself.
+        full.sort_by_cached_key(|at| std::cmp::Reverse(fill(at)));
         let mut parts = vec![None; self.parts.len()];
         let (mut growing, mut after) = (0, all);
         for at in full {
