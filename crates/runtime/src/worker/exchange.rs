@@ -158,9 +158,10 @@ impl Signal {
             self.raised.swap(false, Ordering::SeqCst);
             return drive.turn();
         }
+        // Before it is asked how long nobody need look: a connection may come about that wants to be looked after.
+        drive.write();
         let away = drive.away().min(timeout);
         if !away.is_zero() && sockets.is_empty() {
-            drive.write();
             self.park(away);
             return drive.turn();
         }

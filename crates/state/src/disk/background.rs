@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -56,7 +56,9 @@ const LARGE_BYTES: u64 = 1 << 30;
 static LARGE: Mutex<()> = Mutex::new(());
 /// The store whose files are being fetched; one after the other, so that the flow has a processor left.
 static FETCHING: Mutex<()> = Mutex::new(());
-/// State of which more than this part, as its divisor, of the memory that can be had is missing in the system's cache is not fetched.
+/// Bytes that the stores there are have fetched.
+static FETCHED: AtomicU64 = AtomicU64::new(0);
+/// Stores fetch no more than this part, as its divisor, of the memory that can be had: what is fetched next would make it go again.
 const FETCH_DIVISOR: u64 = 2;
 /// Merges of so many bytes can wait, and so can the first filter of so many after a restart: they rest between pieces of work. To be
 /// nice is not enough: where a group of processes, or a whole machine, has a quota of processor time, what is taken in spare moments
@@ -118,6 +120,8 @@ pub(crate) struct State {
     merging: bool,
     /// What the store began with is being read into the system's cache, or waits for that.
     pub fetching: bool,
+    /// So many bytes of it.
+    fetched: u64,
     /// With so many runs what a thread is at is in a hurry.
     hurried_from: usize,
     /// Bytes of all buffers that were written.
@@ -250,6 +254,7 @@ impl Shared {
             merge_failed: false,
             merging: false,
             fetching: false,
+            fetched: 0,
             hurried_from: 0,
             arrived: 0,
             dead: false,
@@ -311,17 +316,16 @@ impl Shared {
                 ColdError::new(format!("starting a thread for the state on disk: {e}"))
             })
         };
-        let mut threads = vec![spawn("cold-write", write_buffers)?, spawn("cold-merge", tidy)?];
         let begins_with_some = {
             let mut state = self.lock();
             state.fetching = !state.runs.is_empty();
             state.fetching
         };
+        let mut threads = vec![spawn("cold-write", write_buffers)?, spawn("cold-merge", tidy)?];
         if begins_with_some {
             threads.push(spawn("cold-fetch", |shared| {
+                let _end = FetchEnd(shared);
                 fetch(shared);
-                shared.lock().fetching = false;
-                shared.changed();
             })?);
         }
         Ok(threads)
@@ -520,6 +524,14 @@ impl Shared {
         }
         removed.into_iter().for_each(|run| discard(run));
         self.place.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Shared {
+    /// What the store wanted to have in the system's cache nobody wants any more.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        FETCHED.fetch_sub(state.fetched, Ordering::Relaxed);
     }
 }
 
@@ -737,15 +749,43 @@ fn write_buffers(shared: &Shared) {
     }
 }
 
-/// The thread that reads what a store begins with into the system's cache: from front to end a disk gives a hundred times as much as
+/// Tells that there is no more to fetch, however that came about.
+struct FetchEnd<'a>(&'a Shared);
+
+impl Drop for FetchEnd<'_> {
+    fn drop(&mut self) {
+        self.0.lock().fetching = false;
+        self.0.changed();
+    }
+}
+
+/// The thread that reads what a store begins with into the system's cache: from front to end a disk gives some ten times as much as
 /// by single rows, each of which waits for it. It ends with that.
 fn fetch(shared: &Shared) {
     system::step_back(NICE_MERGE);
-    let _turn = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let runs = shared.lock().runs.clone();
-    if runs.iter().map(|run| run.missing()).sum::<u64>() > system::available() / FETCH_DIVISOR {
+    let missing = || runs.iter().map(|run| run.missing()).sum::<u64>();
+    if missing() == 0 {
         return;
     }
+    let _turn = loop {
+        match FETCHING.try_lock() {
+            Ok(turn) => break turn,
+            Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let state = shared.lock();
+        if shared.stopped() {
+            return;
+        }
+        drop(shared.wait_for(state, TURN_POLL));
+    };
+    let bytes = missing();
+    if FETCHED.load(Ordering::Relaxed).saturating_add(bytes) > system::available() / FETCH_DIVISOR {
+        return;
+    }
+    FETCHED.fetch_add(bytes, Ordering::Relaxed);
+    shared.lock().fetched = bytes;
     for run in runs.iter() {
         run.fetch(|| !shared.stopped() && shared.lock().runs.iter().any(|now| now.name == run.name));
     }
@@ -879,6 +919,34 @@ mod tests {
         // What a store begins with is read before, unless many runs have come meanwhile.
         [&small, &many].iter().for_each(|shared| shared.lock().fetching = true);
         assert!(!begins(&small, &mut other) && begins(&many, &mut other));
+    }
+
+    /// It does not wait for its turn to fetch, and takes nothing that it did not use.
+    #[test]
+    fn a_store_ends_while_another_fetches() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ColdOptions { directory: dir.path().to_path_buf(), name: "op".into(), run_bytes: 1 << 20, memory: usize::MAX };
+        let mut store = ColdStore::create(options.clone(), vec![DataType::Int64], 1).unwrap();
+        let keys: Vec<u64> = (0..10_000).collect();
+        store.put(&keys, &[Arc::new(Int64Array::from_iter_values(0..10_000)) as ArrayRef]).unwrap();
+        let files = store.files().unwrap();
+        drop(store);
+        for file in &files {
+            advise(&std::fs::File::open(&file.path).unwrap(), 0, 0, Advice::Done);
+        }
+        let turn = FETCHING.lock().unwrap();
+        let store = ColdStore::open(options, vec![DataType::Int64], 1, files, |_| true).unwrap();
+        if store.shared.lock().runs.iter().all(|run| run.missing() == 0) {
+            return println!("not looked at: the system does not let go of what it holds of a file, or does not say so");
+        }
+        assert!(store.shared.lock().fetching);
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(store);
+            let _ = ended.send(());
+        });
+        end.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        drop(turn);
     }
 
     /// A merge that can wait rests for a multiple of what it worked, but not if there is a hurry, nor when the store ends.

@@ -339,7 +339,7 @@ impl Run {
 
     /// Whether the system's cache holds nearly all of the file.
     pub fn is_cached(&self) -> bool {
-        self.missing() <= self.bytes / 10
+        system::cached(&self.file, 0, self.bytes).is_ok_and(|cached| cached >= self.bytes / 10 * 9)
     }
 
     /// Bytes of the file that the system's cache does not hold; none where that is not known.

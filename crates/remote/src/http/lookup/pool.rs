@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use tidemill_connect::{Failure, Waker};
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::sleep;
 
@@ -260,7 +261,11 @@ impl Pool {
             let mut tasks = self.tasks.borrow_mut();
             // Those that have ended are let go.
             while tasks.try_join_next().is_some() {}
-            tasks.spawn_local(connection::run(self.clone()));
+            // A worker that runs this itself has no use for tasks that yield.
+            let _ = match self.wants {
+                Some(_) => tasks.spawn_local(unconstrained(connection::run(self.clone()))),
+                None => tasks.spawn_local(connection::run(self.clone())),
+            };
         }
     }
 

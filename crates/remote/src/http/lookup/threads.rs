@@ -22,6 +22,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::task::coop::unconstrained;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::error::Elapsed;
 use tokio::time::{Sleep, sleep, timeout};
@@ -98,7 +99,8 @@ impl Wake for Stirred {
 }
 
 /// The requests of a worker that makes them itself. Each of its tasks runs only when the worker says so, so that a request and its
-/// answer cost the kernel three calls: to wait, to read and to write.
+/// answer cost the kernel three calls: to wait, to read and to write. A task must not yield to the runtime, which wakes it only if it
+/// is run again at once, so none has a budget to run out of.
 struct Local {
     tasks: RefCell<LocalSet>,
     /// What tasks tell while the worker does not sleep, which costs nothing.
@@ -160,6 +162,11 @@ impl Local {
         Ok(Some(local))
     }
 
+    /// A further task.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.borrow().spawn_local(unconstrained(task));
+    }
+
     /// Runs tasks for as long as any has something to do.
     fn work(&self) {
         let mut tasks = self.tasks.borrow_mut();
@@ -179,14 +186,18 @@ impl Local {
         if self.looked.get().elapsed() > HELD_UP {
             HOLD_UPS.set(HOLD_UPS.get() + 1);
         }
-        if let Some(runtime) = &self.runtime {
-            runtime.block_on(poll_fn(|context| {
-                // So that what comes wakes us.
-                let _ = Pin::new(&mut *self.tasks.borrow_mut()).poll(context);
-                until(context).map(|()| self.work())
-            }));
+        let Some(runtime) = &self.runtime else { return };
+        let mut polls = 0;
+        runtime.block_on(poll_fn(|context| {
+            polls += 1;
+            // So that what comes wakes us.
+            let _ = Pin::new(&mut *self.tasks.borrow_mut()).poll(context);
+            until(context).map(|()| self.work())
+        }));
+        // Else it ended before it was looked at anything.
+        if polls > 1 {
+            self.looked.set(Instant::now());
         }
-        self.looked.set(Instant::now());
     }
 
     /// What the most impatient of the lookups wants that wait for answers.
@@ -292,7 +303,7 @@ impl Place {
             Where::Here(local) => {
                 let wants = Rc::new(Wants { away: Cell::new(Duration::MAX), under_way: Cell::new(0) });
                 local.lookups.borrow_mut().push(wants.clone());
-                local.tasks.borrow().spawn_local(make(Some(wants)));
+                local.spawn(make(Some(wants)));
                 Ok(())
             }
             Where::Thread(thread) => {
@@ -316,3 +327,6 @@ pub(super) async fn within<T>(limit: Duration, what: impl Future<Output = T>) ->
         done => done,
     }
 }
+
+#[cfg(test)]
+mod tests;
