@@ -4,6 +4,7 @@
 # bars hold (see e1.py).
 #
 #   TRADES   a CSV file of trades without a header line (see examples/vwap); generated ones otherwise
+#   ROWS     how many are generated (default 4,000,000: of a million, worked off in a quarter of a second, the start is a tenth)
 #   RUNS     rounds; connector and adapter take turns in each (default 5)
 #   SIZES    block sizes (default 1,2,4,8,16,32,64,128,256,auto)
 set -euo pipefail
@@ -21,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 
 trades="${TRADES:-}"
 if [ -z "$trades" ]; then
-  "$tidemill" run -q --parallelism 1 -D OUT="$work/made" -D ROWS=1000000 benches/jobs/trades.sql
+  "$tidemill" run -q --parallelism 1 -D OUT="$work/made" -D ROWS="${ROWS:-4000000}" benches/jobs/trades.sql
   # One file: a table with a watermark has a watermark for each.
   trades="$work/trades.csv"
   cat "$work"/made/* > "$trades"
