@@ -25,7 +25,8 @@ pub trait Drive {
     /// The same while there is other work, but no more often than is of use.
     fn glance(&self);
 
-    /// Writes what was ordered, then does what comes until `woken` is ready, something can be read from one of `sockets`, or the time is over.
+    /// Writes what was ordered, then does what comes until `woken` is ready, something can be read from one of `sockets`, or the time
+    /// is over.
     fn sleep(&self, woken: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>, sockets: &[RawFd], timeout: Duration);
 
     /// For how long nobody need look for what comes, which then comes together.

@@ -190,13 +190,18 @@ struct Turn {
 impl Turn {
     /// Takes it; `false` if somebody else has it.
     fn take(&mut self) -> bool {
-        self.held = match LARGE.try_lock() {
-            Ok(held) => Some(held),
-            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
+        self.held = turn_of(&LARGE);
         self.missed = self.held.is_none();
         !self.missed
+    }
+}
+
+/// A turn, unless somebody else has it. Who panicked while having it has left nothing behind.
+fn turn_of(turns: &'static Mutex<()>) -> Option<MutexGuard<'static, ()>> {
+    match turns.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -769,10 +774,8 @@ fn fetch(shared: &Shared) {
         return;
     }
     let _turn = loop {
-        match FETCHING.try_lock() {
-            Ok(turn) => break turn,
-            Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
-            Err(TryLockError::WouldBlock) => {}
+        if let Some(turn) = turn_of(&FETCHING) {
+            break turn;
         }
         let state = shared.lock();
         if shared.stopped() {
