@@ -59,7 +59,7 @@ options! {
         flink "lookup.full-cache.reload-interval" => reload_interval: Option<Duration>;
         /// How often a lookup that failed is tried again.
         flink "lookup.max-retries" => retries: u32 = 3u32;
-        /// How long a lookup may take, further attempts included.
+        /// How long a lookup may take, further attempts included. Reading a table whole (FULL cache, files) does not count.
         ours "lookup.timeout" => timeout: Duration = Duration::from_secs(30);
         /// How long to wait before the first further attempt. It doubles with each up to 10 s, and half of
         /// it is left to chance; an answer may ask for longer (`Retry-After`).
@@ -166,6 +166,12 @@ pub trait Lookup: Send {
 
     /// Forgets a call: its answer, should it come, is dropped.
     fn cancel(&mut self, call: u64);
+
+    /// Whether all calls wait for something that is made ready once, such as a table that is read whole: the time limit of a call
+    /// begins behind that.
+    fn prepares(&self) -> bool {
+        false
+    }
 
     /// Moves the answers of finished calls into `into`, in any order. The context's waker is called when
     /// there are some.

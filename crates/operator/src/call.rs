@@ -24,6 +24,12 @@ pub trait Calls: Send {
     /// Forgets a call: its answer, should it come, is dropped.
     fn cancel(&mut self, call: u64);
 
+    /// Whether all calls wait for something that is made ready once, such as a table that is read whole: the time limit of a call
+    /// begins behind that.
+    fn prepares(&self) -> bool {
+        false
+    }
+
     /// Moves the answers of finished calls into `into`, in any order. The operator is woken when there
     /// are some.
     fn finished(&mut self, into: &mut Vec<Answered>);

@@ -24,7 +24,7 @@ use crate::temporal::TemporalJoinNode;
 pub struct LookupHint {
     /// `'async'`: rows go on being read while lookups are under way.
     pub asynchronous: Option<bool>,
-    /// `'output-mode'`: rows come out in the order in which they came in (`ordered`), or as answers arrive
+    /// `'output-mode'`: rows of a partition come out in the order in which they came in (`ordered`), or all as answers arrive
     /// (`allow_unordered`).
     pub ordered: Option<bool>,
     /// `'capacity'`: lookups under way in a shard, at least 1.

@@ -268,6 +268,11 @@ impl Lookup for FullLookup {
         self.waiting.retain(|(waiting, _)| *waiting != call);
     }
 
+    fn prepares(&self) -> bool {
+        let state = lock(&self.shared.state);
+        state.table.is_none() && state.failed.is_none()
+    }
+
     fn finished(&mut self, into: &mut Vec<Answer>) {
         if self.waiting.is_empty() {
             return;

@@ -236,6 +236,9 @@ impl Asking {
         if now_ns < self.deadline_ns {
             return Ok(());
         }
+        if calls.prepares() {
+            self.under_way.values_mut().for_each(|w| w.question.begun_ns = now_ns.max(1));
+        }
         let mut over: Vec<u64> =
             self.under_way.iter().filter(|(_, w)| self.deadline(&w.question) <= now_ns).map(|(call, _)| *call).collect();
         over.sort_unstable();

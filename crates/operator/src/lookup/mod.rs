@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`cache`] | a number for each key that is asked or kept, and the rows found |
-//! | [`order`] | rows that wait, and when they may leave |
+//! | [`order`] | rows that wait, and when they may leave: [`in_order`] or [`unordered`] |
 //! | [`queue`] | keys that are yet to be asked, by partition |
 //! | [`limit`] | how many calls are under way |
 //! | [`asking`] | calls, their time limits and further attempts |
@@ -16,9 +16,11 @@
 
 mod asking;
 mod cache;
+mod in_order;
 mod limit;
 mod order;
 mod queue;
+mod unordered;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +40,9 @@ use crate::map::Expr;
 use crate::{BLOCK_ROWS_MAX, Operator, OperatorError, OperatorStats, Output, Progress, Wake};
 use asking::Asking;
 use cache::{Asks, NO_ASK};
-use order::{InOrder, Order, Piece, Unordered};
+use in_order::InOrder;
+use order::{Order, Piece};
+use unordered::Unordered;
 
 pub use cache::CacheSpec;
 

@@ -33,6 +33,7 @@ struct Remote {
     done: Vec<Answered>,
     cancelled: usize,
     asked: Vec<i64>,
+    prepares: bool,
     wake: Option<Wake>,
 }
 
@@ -52,6 +53,10 @@ impl Calls for Side {
         let mut remote = self.0.lock().unwrap();
         remote.cancelled += 1;
         remote.open.retain(|(c, _)| *c != call);
+    }
+
+    fn prepares(&self) -> bool {
+        self.0.lock().unwrap().prepares
     }
 
     fn finished(&mut self, into: &mut Vec<Answered>) {
@@ -209,7 +214,7 @@ fn random_spec(random: &mut Random) -> LookupSpec {
 }
 
 /// Answers come in any order, calls fail, blocks are of any size, and the state is taken and given back at
-/// any moment: what comes out is what look-ups at once would give, in order if order is kept.
+/// any moment: what comes out is what look-ups at once would give, in the order of each partition if order is kept.
 #[test]
 fn output_is_that_of_synchronous_look_ups() {
     for seed in 1..=400_u64 {
@@ -222,6 +227,7 @@ fn output_is_that_of_synchronous_look_ups() {
             .collect();
         let (mut join, mut side) = join(&spec);
         let (mut got, mut at) = (Vec::new(), 0);
+        let mut partitions = Vec::new();
         let mut ending = false;
         for step in 0.. {
             assert!(step < 100_000, "seed {seed}: no end");
@@ -233,7 +239,9 @@ fn output_is_that_of_synchronous_look_ups() {
                     };
                     let block = text::parse(&spec.input, &rows[at..at + size].iter().map(line).collect::<String>());
                     let mut out = Output::default();
-                    join.on_block(0, block.in_partition(random.below(3) as u32), &mut out).unwrap();
+                    let partition = random.below(3) as u32;
+                    partitions.resize(at + size, partition);
+                    join.on_block(0, block.in_partition(partition), &mut out).unwrap();
                     got.extend(lines(&mut out));
                     at += size;
                 }
@@ -262,7 +270,15 @@ fn output_is_that_of_synchronous_look_ups() {
         }
         assert_eq!((join.order.rows(), side.open(), join.holds()), (0, 0, false), "seed {seed}");
         let mut expect = expected(&spec, &rows);
-        if !spec.ordered {
+        if spec.ordered {
+            // Stable: within a partition the order stays as it is.
+            let partition = |line: &String| {
+                let id = line.split(' ').nth(1).expect("behind the kind");
+                partitions[id.parse::<usize>().expect("a number")]
+            };
+            got.sort_by_key(partition);
+            expect.sort_by_key(partition);
+        } else {
             got.sort();
             expect.sort();
         }
@@ -374,6 +390,30 @@ fn partitions_have_bounds_of_their_own() {
     assert_eq!(side.asked(), [2]);
 }
 
+/// Rows of a partition wait for each other, and a watermark for all of them.
+#[test]
+fn a_slow_answer_holds_up_its_own_partition_only() {
+    let of = spec();
+    let (mut join, side) = join(&of);
+    let in_partition = |join: &mut LookupJoin, partition: u32, rows: &str| {
+        join.on_block(0, text::parse(&of.input, rows).in_partition(partition), &mut Output::default()).unwrap();
+    };
+    assert_eq!(watermark(&mut join, 5), Progress::Done);
+    in_partition(&mut join, 1, "1 1");
+    in_partition(&mut join, 1, "2 4");
+    assert_eq!(watermark(&mut join, 10), Progress::Done);
+    in_partition(&mut join, 2, "3 7");
+    // Of the second and the third row.
+    side.answer(2, None);
+    side.answer(1, None);
+    let mut out = Output::default();
+    join.poll(&mut out).unwrap();
+    assert_eq!(out.blocks.iter().map(|block| block.partition()).collect::<Vec<_>>(), [Some(2)]);
+    assert_eq!((lines(&mut out), join.output_watermark(10)), (vec!["+I 3 7 7 70".to_string()], 5));
+    side.answer(0, None);
+    assert_eq!((poll(&mut join).len(), join.output_watermark(10), join.holds()), (2, 10, false));
+}
+
 #[test]
 fn it_is_full_when_more_than_a_round_of_calls_waits() {
     let (mut join, side) = join(&spec());
@@ -386,6 +426,23 @@ fn it_is_full_when_more_than_a_round_of_calls_waits() {
     }
     assert!(!join.full());
     assert_eq!(join.asking.waiting(), 80 - 4 - 20);
+}
+
+/// What all calls wait for may take longer than one of them may.
+#[test]
+fn the_time_of_a_call_begins_when_all_is_ready() {
+    let (mut join, side) = join(&spec());
+    side.0.lock().unwrap().prepares = true;
+    give(&mut join, "1 4");
+    for _ in 0..5 {
+        wait(10_000);
+        assert_eq!((poll(&mut join), side.open()), (Vec::new(), 1));
+    }
+    side.0.lock().unwrap().prepares = false;
+    wait(9_000);
+    assert_eq!((poll(&mut join), side.open()), (Vec::new(), 1));
+    wait(1_000);
+    assert!(failure(&mut join).contains("no answer within 10s"));
 }
 
 #[test]

@@ -37,6 +37,10 @@ impl Calls for LookupCalls {
         self.lookup.cancel(call);
     }
 
+    fn prepares(&self) -> bool {
+        self.lookup.prepares()
+    }
+
     fn finished(&mut self, into: &mut Vec<Answered>) {
         self.lookup.finished(&mut self.answers);
         into.extend(self.answers.drain(..).map(|answer| Answered {
