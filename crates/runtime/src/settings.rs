@@ -42,6 +42,18 @@ option_enum! {
 }
 
 option_enum! {
+    /// Whether the rows of a primary key are kept in front of a sink that replaces rows by it.
+    pub enum UpsertMaterialize {
+        /// Never.
+        None = "none",
+        /// Where the query's own key is another one.
+        Auto = "auto",
+        /// With every query that updates its results.
+        Force = "force",
+    }
+}
+
+option_enum! {
     /// Where state is kept.
     pub enum StateBackend {
         /// In memory until its share is used, then on disk as well.
@@ -178,6 +190,9 @@ options! {
         flink "table.exec.mini-batch.size" => mini_batch_size: Option<u64>;
         /// Time zone in which TIMESTAMP_LTZ values are shown and texts are read.
         flink "table.local-time-zone" => time_zone: String = "UTC".to_string();
+        /// Whether rows are kept in front of a sink that replaces rows by its PRIMARY KEY, so that each key ends with the row that it
+        /// has in the result: `auto` does where the query's own key is another one, or is not known.
+        flink "table.exec.sink.upsert-materialize" => upsert_materialize: UpsertMaterialize = UpsertMaterialize::Auto;
         /// The job's name.
         flink "pipeline.name" => name: Option<String>;
         /// Accepted for Flink's sake; objects are always reused.

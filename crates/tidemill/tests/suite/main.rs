@@ -25,6 +25,7 @@ mod redis;
 mod serve;
 mod serve_crash;
 mod siddhi;
+mod sink_keys;
 mod soak;
 mod soccer;
 mod sockets;

@@ -7,6 +7,7 @@
 mod aggregate;
 mod grouping;
 mod join;
+mod keys;
 mod lookup;
 mod order;
 mod over;

@@ -32,9 +32,9 @@ use crate::physical::aggregate::{bind, bind_all};
 use crate::physical::{Factory, NodeKind, Ship};
 
 /// A bounded ranking in a logical plan.
-struct Ranking<'p> {
-    window: &'p Window,
-    call: &'p WindowFunction,
+pub(super) struct Ranking<'p> {
+    pub(super) window: &'p Window,
+    pub(super) call: &'p WindowFunction,
     function: RankFunction,
     ranks: Range,
     /// What else the filter asks.
@@ -92,10 +92,7 @@ impl Planner<'_> {
         }
         let LogicalPlan::Filter(filter) = plan else { return Ok(None) };
         let Some(ranking) = Ranking::find(filter) else { return Ok(None) };
-        let rank = ranking.window.input.schema().fields().len();
-        let above = projection.expr.iter().map(|e| (e, projection.input.schema()));
-        let beside = ranking.rest.iter().map(|e| (e, filter.input.schema()));
-        if above.chain(beside).any(|(e, schema)| e.column_refs().iter().any(|c| schema.index_of_column(c).is_ok_and(|i| i == rank))) {
+        if ranking.is_seen(filter, projection) {
             return Ok(None);
         }
         let key = (format!("{}\nwithout its rank", self.text(plan)), wanted);
@@ -344,7 +341,7 @@ pub(super) fn upon_ranking(projection: &Projection) -> Result<Option<LogicalPlan
 
 /// The filter moved below the projections that it stands on, if it looks at nothing but columns there
 /// and then bounds a rank.
-fn below(filter: &Filter, projection: &Projection) -> Result<Option<LogicalPlan>, JobError> {
+pub(super) fn below(filter: &Filter, projection: &Projection) -> Result<Option<LogicalPlan>, JobError> {
     let mut names: HashMap<Column, Column> = HashMap::new();
     for column in filter.predicate.column_refs() {
         let expression = &projection.expr[projection.schema.index_of_column(column)?];
@@ -366,8 +363,21 @@ fn below(filter: &Filter, projection: &Projection) -> Result<Option<LogicalPlan>
 }
 
 impl<'p> Ranking<'p> {
+    /// Whether it gives one row for each partition.
+    pub(super) fn is_first_only(&self) -> bool {
+        self.function == RankFunction::RowNumber && (self.ranks.from, self.ranks.to) == (1, 1)
+    }
+
+    /// Whether a projection above, or what the filter asks beside the bounds, looks at the rank.
+    pub(super) fn is_seen(&self, filter: &Filter, projection: &Projection) -> bool {
+        let rank = self.window.input.schema().fields().len();
+        let above = projection.expr.iter().map(|e| (e, projection.input.schema()));
+        let beside = self.rest.iter().map(|e| (e, filter.input.schema()));
+        above.chain(beside).any(|(e, schema)| e.column_refs().iter().any(|c| schema.index_of_column(c).is_ok_and(|i| i == rank)))
+    }
+
     /// The ranking that a filter bounds, if the filter stands on one.
-    fn find(filter: &'p Filter) -> Option<Self> {
+    pub(super) fn find(filter: &'p Filter) -> Option<Self> {
         let mut input = filter.input.as_ref();
         while let LogicalPlan::SubqueryAlias(alias) = input {
             input = &alias.input;
