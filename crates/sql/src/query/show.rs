@@ -28,14 +28,25 @@ fn list(names: &[String]) -> String {
     names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ")
 }
 
+/// What stands for a secret.
+const HIDDEN: &str = "******";
+
+/// Whether what has this name is a secret.
+fn is_secret(name: &str) -> bool {
+    const SECRET: [&str; 7] = ["password", "passwd", "pwd", "secret", "token", "jaas", "authorization"];
+    SECRET.iter().any(|word| name.to_ascii_lowercase().contains(word))
+}
+
 /// An option's value as it may be shown: whole values of options that are secrets, passwords in addresses and
 /// tokens in headers are replaced.
 fn without_secret(key: &str, value: &str) -> String {
-    const SECRET: [&str; 6] = ["password", "passwd", "secret", "token", "jaas", "authorization"];
-    const HIDDEN: &str = "******";
-    let is_secret = |text: &str| SECRET.iter().any(|word| text.to_ascii_lowercase().contains(word));
     if is_secret(key) {
         return HIDDEN.into();
+    }
+    if (value.starts_with("jdbc:") || key == "url")
+        && let Some(shown) = without_attribute(value).or_else(|| without_oracle_password(value))
+    {
+        return shown;
     }
     let mut shown = value.to_string();
     if let Some(begin) = value.find("://").map(|at| at + 3) {
@@ -55,6 +66,33 @@ fn without_secret(key: &str, value: &str) -> String {
         }
     }
     shown
+}
+
+/// An address with attributes behind semicolons (`jdbc:sqlserver:`, `jdbc:odbc:`), if one of them is a secret. All that follows is
+/// hidden with it: where a value ends that may hold semicolons itself, only the driver knows.
+fn without_attribute(address: &str) -> Option<String> {
+    let mut begin = 0;
+    for part in address.split(';') {
+        // The first one stands behind the colon of the scheme.
+        let attribute = begin + if begin == 0 { part.rfind(':').map_or(0, |at| at + 1) } else { 0 };
+        let part_end = begin + part.len();
+        if let Some((name, _)) = address[attribute..part_end].split_once('=')
+            && !name.contains('?')
+            && is_secret(name)
+        {
+            return Some(format!("{}={HIDDEN}", &address[..attribute + name.len()]));
+        }
+        begin = part_end + 1;
+    }
+    None
+}
+
+/// An address of Oracle's own form, `…:user/password@…`, if there is a password in it.
+fn without_oracle_password(address: &str) -> Option<String> {
+    let begin = address.find("oracle:thin:")? + "oracle:thin:".len();
+    let end = begin + address[begin..].rfind('@')?;
+    let user = address[begin..end].find('/')?;
+    Some(format!("{}/{HIDDEN}{}", &address[..begin + user], &address[end..]))
 }
 
 fn create_view(name: &str, view: &View) -> String {
@@ -160,6 +198,13 @@ mod tests {
             ("http.header.Authorization", "Bearer x", "******"),
             ("url", "jdbc:postgresql://ann:hunter2@db:5432/s?ssl-mode=prefer", "jdbc:postgresql://ann:******@db:5432/s?ssl-mode=prefer"),
             ("url", "mysql://db/s?user=ann&password=hunter2", "mysql://db/s?user=ann&password=******"),
+            ("url", "jdbc:sqlserver://h:1433;user=sa;password=X;y@z;encrypt=true", "jdbc:sqlserver://h:1433;user=sa;password=******"),
+            ("url", "jdbc:odbc:Driver={Some;Driver};UID=sa;PWD={a;b}}c};Server=h", "jdbc:odbc:Driver={Some;Driver};UID=sa;PWD=******"),
+            ("url", "jdbc:odbc:PWD=x", "jdbc:odbc:PWD=******"),
+            ("url", "odbc:DSN=events;pwd=x", "odbc:DSN=events;pwd=******"),
+            ("url", "jdbc:oracle:thin:scott/ti/g@er@//db:1521/s", "jdbc:oracle:thin:scott/******@//db:1521/s"),
+            ("url", "jdbc:oracle:thin:@//db:1521/s", "jdbc:oracle:thin:@//db:1521/s"),
+            ("url", "jdbc:sqlserver://h;databaseName=events", "jdbc:sqlserver://h;databaseName=events"),
             ("url", "http://host/a@b:c?x=1", "http://host/a@b:c?x=1"),
             ("path", "/data/a b.csv", "/data/a b.csv"),
         ] {
