@@ -326,6 +326,15 @@ pub trait Connection: Send {
     /// Of the store.
     fn table_columns(&mut self, table: &str) -> Result<Option<Vec<(String, String)>>, DbError>;
 
+    /// The engine of a table if that has no transactions, so that nothing of what was written can be taken back; `None` for all others,
+    /// and for views.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn without_transactions(&mut self, _table: &str) -> Result<Option<String>, DbError> {
+        Ok(None)
+    }
+
     /// Whether the connection still answers. May ask the server.
     fn alive(&mut self) -> bool;
 }

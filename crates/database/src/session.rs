@@ -10,6 +10,8 @@ use crate::driver::{Connection, DbError, DbErrorKind, Driver};
 const DELAY_MIN: Duration = Duration::from_millis(20);
 /// The longest pause.
 const DELAY_MAX: Duration = Duration::from_secs(5);
+/// How long a job that was asked to stop goes on trying, from the first failure on.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// How often who pauses looks whether the job is being stopped.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 
@@ -34,12 +36,21 @@ pub struct Session {
     connection: Option<Box<dyn Connection>>,
     /// Set when waiting is to end.
     cancelled: Arc<AtomicBool>,
+    /// Set when the job was asked to stop: patience is short from then on.
+    stopping: Arc<AtomicBool>,
 }
 
 impl Session {
     /// A session; connects when it is first used.
     pub fn new(access: Access, cancelled: Arc<AtomicBool>) -> Self {
-        Session { access, connection: None, cancelled }
+        Session { access, connection: None, cancelled, stopping: Arc::default() }
+    }
+
+    /// The same, which tries nothing again for long once `stopping` is set.
+    #[must_use]
+    pub fn until(mut self, stopping: Arc<AtomicBool>) -> Self {
+        self.stopping = stopping;
+        self
     }
 
     /// How the database is reached.
@@ -100,7 +111,7 @@ impl Session {
     /// # Errors
     /// The last one, when patience is at its end or nothing would help.
     pub fn patiently<T>(&mut self, mut work: impl FnMut(&mut dyn Connection) -> Result<T, DbError>) -> Result<T, DbError> {
-        let mut patience = Patience::new(&self.access);
+        let mut patience = Patience { stopping: self.stopping.clone(), ..Patience::new(&self.access) };
         loop {
             match self.once(&mut work) {
                 Ok(done) => return Ok(done),
@@ -135,12 +146,27 @@ pub struct Patience {
     max_retries: u32,
     /// It was said that the database is away.
     told: bool,
+    /// Set when the job was asked to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 impl Patience {
     /// Of a table's options.
     pub fn new(access: &Access) -> Self {
-        Patience { since: None, retries: 0, delay: DELAY_MIN, timeout: access.retry_timeout, max_retries: access.max_retries, told: false }
+        Patience {
+            since: None,
+            retries: 0,
+            delay: DELAY_MIN,
+            timeout: access.retry_timeout,
+            max_retries: access.max_retries,
+            told: false,
+            stopping: Arc::default(),
+        }
+    }
+
+    /// Whether the job was asked to stop, and this has lasted long enough for that.
+    fn is_over(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed) && self.since.is_some_and(|since| since.elapsed() >= STOP_PATIENCE)
     }
 
     /// Waits before another attempt.
@@ -151,6 +177,10 @@ impl Patience {
         let since = *self.since.get_or_insert_with(Instant::now);
         match error.kind {
             DbErrorKind::Data | DbErrorKind::Fatal => return Err(error),
+            _ if self.is_over() => {
+                let why = format!("{} (tried again for {:.0?}; the job is being stopped)", error.message, since.elapsed());
+                return Err(DbError { message: why, ..error });
+            }
             DbErrorKind::Connection if since.elapsed() + self.delay > self.timeout => {
                 let why = format!("{} (tried again for {:.0?}: 'connection.max-retry-timeout')", error.message, since.elapsed());
                 return Err(DbError { message: why, ..error });
@@ -190,5 +220,33 @@ pub fn pause(time: Duration, cancelled: &AtomicBool) {
             return;
         }
         std::thread::sleep(left.min(CANCEL_CHECK));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job that was asked to stop while its database was away tried on for all of 'connection.max-retry-timeout'.
+    #[test]
+    fn patience_is_short_for_a_job_that_stops() {
+        let url = crate::url::Url::parse("jdbc:sqlite:nowhere.db").unwrap();
+        let access = Access {
+            driver: crate::sqlite::driver(&url).unwrap(),
+            place: "SQLite".into(),
+            connect_timeout: Duration::from_secs(5),
+            retry_timeout: Duration::from_secs(600),
+            max_retries: 1000,
+        };
+        let (stopping, never) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        for error in [DbError::connection("away"), DbError::retry("locked")] {
+            let after = |time| Patience { since: Instant::now().checked_sub(time), stopping: stopping.clone(), ..Patience::new(&access) };
+            stopping.store(false, Ordering::Relaxed);
+            assert_eq!(after(STOP_PATIENCE).wait(error.clone(), &never), Ok(()));
+            stopping.store(true, Ordering::Relaxed);
+            assert_eq!(after(Duration::ZERO).wait(error.clone(), &never), Ok(()));
+            let given_up = after(STOP_PATIENCE).wait(error.clone(), &never).unwrap_err();
+            assert!(given_up.kind == error.kind && given_up.message.contains("the job is being stopped"), "{given_up}");
+        }
     }
 }

@@ -42,7 +42,7 @@ use self::slot::{Epoch, Slot};
 use self::turn::Turn;
 use self::writer::JdbcWriter;
 use crate::driver::{DbError, Target};
-use crate::options::{Guarantee, SinkOptions};
+use crate::options::{Guarantee, OnRefused, SinkOptions};
 use crate::session::{Access, Session};
 use crate::types::{MARKS, create_table, marks};
 
@@ -92,6 +92,8 @@ pub struct JdbcSink {
     slots: Mutex<HashMap<(String, i32), Arc<Slot>>>,
     /// Writers of earlier runs, whose marks can go when the next checkpoint is safe.
     stale: Mutex<Vec<String>>,
+    /// The job was asked to stop: nobody waits for a database that is away for long any more.
+    stopping: Arc<AtomicBool>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,6 +134,7 @@ impl JdbcSink {
             memory: Mutex::new(None),
             slots: Mutex::default(),
             stale: Mutex::default(),
+            stopping: Arc::default(),
         })
     }
 
@@ -172,7 +175,7 @@ impl JdbcSink {
     }
 
     fn session(&self, cancelled: Arc<AtomicBool>) -> Session {
-        Session::new(self.access.clone(), cancelled)
+        Session::new(self.access.clone(), cancelled).until(self.stopping.clone())
     }
 
     /// Sees to it that the tables are there and have the columns.
@@ -180,7 +183,7 @@ impl JdbcSink {
         let dialect = self.access.driver.dialect();
         let target = &self.shared.target;
         let create = create_table(dialect, target)?;
-        session.patiently(|connection| {
+        let engine = session.patiently(|connection| {
             if self.options.create_table {
                 connection.execute(&create)?;
             }
@@ -201,6 +204,10 @@ impl JdbcSink {
                     )));
                 }
             }
+            let engine = connection.without_transactions(&target.table)?;
+            if let Some(engine) = &engine {
+                self.check_engine(engine, by_checkpoint)?;
+            }
             if by_checkpoint {
                 let (marks, sql) = (marks(), create_table(dialect, &marks())?);
                 if connection.table_columns(&marks.table)?.is_none() {
@@ -211,8 +218,31 @@ impl JdbcSink {
                     })?;
                 }
             }
-            Ok(())
-        })
+            Ok(engine)
+        })?;
+        if let Some(engine) = engine {
+            tidemill_connect::notice(&format!(
+                "{}: the table '{}' has the engine {engine}, which has no transactions: what a statement has written before it fails stays",
+                self.owner, target.table
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses what cannot be had of a table whose engine has no transactions: its rows cannot be taken back.
+    fn check_engine(&self, engine: &str, by_checkpoint: bool) -> Result<(), DbError> {
+        let (wanted, instead) = match self.options.on_error {
+            _ if by_checkpoint => ("exactly-once, as it is with a state directory,", "'sink.delivery-guarantee' = 'at-least-once'"),
+            OnRefused::Skip => ("'sink.on-error' = 'skip'", "'fail'"),
+            OnRefused::DeadLetter => ("'sink.on-error' = 'dead-letter'", "'fail'"),
+            OnRefused::Fail => return Ok(()),
+        };
+        let table = &self.shared.target.table;
+        Err(DbError::fatal(format!(
+            "the table '{table}' has the engine {engine}, which has no transactions, and {wanted} needs them: \
+             ALTER TABLE {} ENGINE=InnoDB, or set {instead}",
+            self.access.driver.dialect().quote(table)
+        )))
     }
 
     fn epochs(&self, committables: &[Committable]) -> Result<Vec<Epoch>, ConnectError> {
@@ -366,6 +396,10 @@ impl Sink for JdbcSink {
             *lock(&self.stale) = stale;
         }
         Ok(())
+    }
+
+    fn stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {

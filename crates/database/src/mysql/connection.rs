@@ -17,7 +17,7 @@ use super::encode::Prepared;
 use super::error::{STATEMENT_REPLICATION, code, db_error, kind_of, shortened};
 use super::open::Opened;
 use super::read::Columns;
-use super::table::{self, Table};
+use super::table::{self, Table, engine_sql};
 use crate::driver::{Connection, DbError, DbErrorKind, Target};
 
 /// What is left of a result that nobody wants is read away if it has at most so many rows; else the connection is
@@ -408,6 +408,16 @@ impl Connection for MysqlConnection {
         let table = self.table(table)?;
         let labels = table.position(column.name()).is_some_and(|position| table.columns[position].has_labels());
         Ok(if labels { bytes_of_text(&quoted) } else { quoted })
+    }
+
+    fn without_transactions(&mut self, table: &str) -> Result<Option<String>, DbError> {
+        self.usable()?;
+        match self.conn.query_first::<String, _>(engine_sql(table)) {
+            Ok(engine) => Ok(engine),
+            // One that does not say is taken as it is.
+            Err(e @ Error::MySqlError(_)) if db_error("", &e).kind == DbErrorKind::Fatal => Ok(None),
+            Err(e) => Err(self.failed(&format!("looking at the engine of {table}"), &e)),
+        }
     }
 
     fn alive(&mut self) -> bool {

@@ -47,10 +47,10 @@ pub(super) fn is_cut_log(error: &Error) -> bool {
     matches!(error, Error::MySqlError(e) if e.code == 1236 && e.message.contains("truncated in the middle of event"))
 }
 
-/// Whether temporary tables cannot be made: no right to (1044, 1142, 1227), or not within a transaction under
-/// global transaction ids (1787).
+/// Whether temporary tables cannot be made: no right to (1044, 1142, 1227), not within a transaction under global transaction
+/// ids (1787), or not without a primary key (3750), which ours has none of, since keys may come several times.
 pub(super) fn no_temporary_tables(error: &Error) -> bool {
-    matches!(code(error), Some(1044 | 1142 | 1227 | 1787))
+    matches!(code(error), Some(1044 | 1142 | 1227 | 1787 | 3750))
 }
 
 /// An error while `doing` something, with its kind. Holds what the server said, which is never the password.

@@ -10,7 +10,7 @@
 //! - Changes of tables come from the binary log (`binlog`, a feature).
 //!
 //! What it promises after a crash is up to the engine of the tables: InnoDB's are safe, MyISAM's know no
-//! transactions.
+//! transactions, which the sink is told ([`Connection::without_transactions`]).
 
 #[cfg(feature = "cdc")]
 pub(crate) mod binlog;
@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use dialect::MysqlDialect;
 use open::Settings;
+pub(crate) use table::engine_sql;
 
 use crate::driver::{Connection, DbError, Dialect, Driver};
 use crate::url::{Scheme, Url};

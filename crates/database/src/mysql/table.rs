@@ -129,6 +129,20 @@ impl Table {
     }
 }
 
+/// The statement that asks for the engine of a table, if that has no transactions (MyISAM, Aria, MEMORY). A view has no engine.
+pub(crate) fn engine_sql(table: &str) -> String {
+    let literal = |text: &str| MysqlDialect.literal(text, false);
+    let (schema, name) = match table.rsplit_once('.') {
+        Some((schema, name)) => (literal(schema), name),
+        None => ("DATABASE()".into(), table),
+    };
+    format!(
+        "SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine \
+         WHERE t.table_schema = {schema} AND t.table_name = {} AND e.transactions = 'NO'",
+        literal(name)
+    )
+}
+
 fn sorted_key<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = names.map(str::to_lowercase).collect();
     names.sort();

@@ -22,6 +22,7 @@ use super::rewrite::{Quotes, rewrite};
 use super::system::{System, Upsert, delete, insert, look_up, update};
 use super::table::{Table, Unique, mysql_indexes, mysql_labels, postgres_types, quoted};
 use crate::driver::{Connection, DbError, DbErrorKind, Dialect, Target};
+use crate::mysql::engine_sql;
 
 /// Prepared statements kept: lookups of some sizes, and one for each thing that a table is written by.
 const STATEMENTS_KEPT: usize = 32;
@@ -504,6 +505,13 @@ impl Connection for OdbcConnection {
         self.tables.remove(table);
         let found = self.describe(table)?;
         Ok(found.map(|t| t.columns.iter().map(|c| (c.name.clone(), c.type_text.clone())).collect()))
+    }
+
+    fn without_transactions(&mut self, table: &str) -> Result<Option<String>, DbError> {
+        if self.system != System::MySql {
+            return Ok(None);
+        }
+        Ok(self.texts(&engine_sql(table), 1)?.into_iter().flatten().next())
     }
 
     fn alive(&mut self) -> bool {

@@ -70,7 +70,14 @@ impl System {
     /// What a session is set to: times are in UTC, values that do not fit are errors, numbers have points.
     pub fn setup(self) -> &'static [&'static str] {
         match self {
-            System::Postgres => &["SET TIME ZONE 'UTC'", "SET standard_conforming_strings = on", "SET client_min_messages = warning"],
+            // Rows of a table always come in the order in which they lie: a scan without a key counts them to go on where it was.
+            System::Postgres => &[
+                "SET TIME ZONE 'UTC'",
+                "SET standard_conforming_strings = on",
+                "SET client_min_messages = warning",
+                "SELECT set_config(name, CASE name WHEN 'synchronize_seqscans' THEN 'off' ELSE '0' END, false) FROM pg_settings \
+                 WHERE name IN ('synchronize_seqscans', 'max_parallel_workers_per_gather')",
+            ],
             System::MySql => {
                 &["SET time_zone = '+00:00', sql_safe_updates = 0, sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                  ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'"]

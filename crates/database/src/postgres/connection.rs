@@ -81,10 +81,15 @@ pub(super) struct PostgresConnection {
     stages: usize,
 }
 
-/// Has the system write pages that the session puts out of the server's buffers, a megabyte at a time: otherwise all of them wait
-/// for the server's next checkpoint, and commits with them.
-const WRITE_BACK: &str = "SELECT set_config('backend_flush_after', '128', false) FROM pg_settings \
-    WHERE CASE WHEN name = 'backend_flush_after' THEN max_val::int >= 128 ELSE false END";
+/// Settings of the session that a server may lack.
+///
+/// - The system writes pages that the session puts out of the server's buffers, a megabyte at a time: otherwise all of them wait for
+///   the server's next checkpoint, and commits with them.
+/// - Rows of a table come in the order in which they lie, always: a scan without a key counts them to go on where it was. Else the
+///   server begins a scan where another one is, or lets several workers take parts of it.
+const WISHES: &str = "SELECT set_config(name, CASE name WHEN 'backend_flush_after' THEN '128' WHEN 'synchronize_seqscans' THEN 'off' \
+    ELSE '0' END, false) FROM pg_settings WHERE name IN ('synchronize_seqscans', 'max_parallel_workers_per_gather') \
+    OR CASE WHEN name = 'backend_flush_after' THEN max_val::int >= 128 ELSE false END";
 
 impl PostgresConnection {
     /// Connects and runs `setup`.
@@ -101,8 +106,8 @@ impl PostgresConnection {
                 let (client, connection) = config.connect(tls).await?;
                 let driving = tokio::runtime::Handle::current().spawn(async move { connection.await.err() });
                 client.batch_execute(setup).await?;
-                // Servers that do not have the setting, or not on their system, do without; a connection that is gone is noticed.
-                let _ = client.batch_execute(WRITE_BACK).await;
+                // Servers that do not have a setting, or not on their system, do without; a connection that is gone is noticed.
+                let _ = client.batch_execute(WISHES).await;
                 Ok::<_, Error>((client, driving))
             })
             .await

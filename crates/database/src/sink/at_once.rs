@@ -205,17 +205,20 @@ fn part_of(shared: &Shared, session: &mut Session, part: &Folded, operation: Ope
 
 /// Writes in a transaction; with `careful` all rows but those that the database refuses.
 fn transaction(shared: &Shared, session: &mut Session, folded: &Folded, operation: Operation, careful: bool) -> Result<(), DbError> {
-    session.transaction(|connection: &mut dyn Connection| {
+    let refused = session.transaction(|connection: &mut dyn Connection| {
+        let mut refused = 0;
         // First what goes: a new row may have the unique value of an old one.
         for (operation, rows) in [(Operation::Delete, &folded.deletes), (operation, &folded.upserts)] {
             if careful && rows.num_rows() > 0 {
-                operation.carefully(connection, &shared.target, rows, &shared.refusals)?;
+                refused += operation.carefully(connection, &shared.target, rows, &shared.refusals)?;
             } else {
                 operation.run(connection, &shared.target, rows)?;
             }
         }
-        Ok(())
-    })
+        Ok(refused)
+    })?;
+    shared.refusals.passed_over(refused);
+    Ok(())
 }
 
 impl Lane for AtOnce {
@@ -318,11 +321,13 @@ mod tests {
             refusals: Refusals::new("t".into(), OnRefused::DeadLetter, Some(letters.clone())),
         });
         let session = Session::new(access, Arc::new(AtomicBool::new(cancelled)));
-        let mut lane = AtOnce::new(shared, session, Beside::new(Vec::new()), Told::default(), None);
+        let mut lane = AtOnce::new(shared.clone(), session, Beside::new(Vec::new()), Told::default(), None);
         let written = lane.write(vec![text::parse(&schema, rows)]).map_err(|e| e.to_string());
         let sql = "SELECT coalesce(group_concat(id || ':' || v, ' '), '') FROM (SELECT * FROM t ORDER BY id)";
         let found = look.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
-        (written, found, std::fs::read_to_string(&letters).unwrap_or_default().lines().count())
+        let refused = std::fs::read_to_string(&letters).unwrap_or_default().lines().count();
+        assert_eq!(shared.refusals.count(), refused as u64);
+        (written, found, refused)
     }
 
     /// A part whose rows refer to those of another was refused, and the job with it.

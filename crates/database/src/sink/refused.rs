@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -40,7 +40,8 @@ impl Operation {
         }
     }
 
-    /// Does it in the open transaction, with those rows that the database takes; the others go to `refusals`.
+    /// Does it in the open transaction, with those rows that the database takes; the others go to `refusals`. Gives how many
+    /// those are: who commits the transaction has them [counted](Refusals::passed_over).
     ///
     /// # Errors
     /// Errors that are not about the data; a refused row if that is one.
@@ -50,7 +51,8 @@ impl Operation {
         target: &Target,
         rows: &RecordBatch,
         refusals: &Refusals,
-    ) -> Result<(), DbError> {
+    ) -> Result<u64, DbError> {
+        let mut refused = 0;
         // Halves that are still to be done, the next one last.
         let mut parts = vec![(0, rows.num_rows())];
         while let Some((from, length)) = parts.pop() {
@@ -62,6 +64,7 @@ impl Operation {
                     connection.roll_back_to_savepoint()?;
                     if length == 1 {
                         refusals.refuse(&part, &e)?;
+                        refused += 1;
                     } else {
                         let half = length / 2;
                         parts.push((from + half, length - half));
@@ -72,7 +75,7 @@ impl Operation {
             }
             connection.release_savepoint()?;
         }
-        Ok(())
+        Ok(refused)
     }
 }
 
@@ -82,13 +85,16 @@ pub(super) struct Refusals {
     policy: OnRefused,
     path: Option<String>,
     file: Mutex<Option<File>>,
+    /// One was named.
+    told: AtomicBool,
+    /// Rows that were passed over for good.
     count: AtomicU64,
 }
 
 impl Refusals {
     /// `owner` is the table's name in messages, `path` the file of dead letters.
     pub fn new(owner: String, policy: OnRefused, path: Option<String>) -> Self {
-        Refusals { owner, policy, path, file: Mutex::new(None), count: AtomicU64::new(0) }
+        Refusals { owner, policy, path, file: Mutex::new(None), told: AtomicBool::new(false), count: AtomicU64::new(0) }
     }
 
     /// Deals with one row.
@@ -103,7 +109,7 @@ impl Refusals {
             OnRefused::Skip => {}
             OnRefused::DeadLetter => self.keep(row, error)?,
         }
-        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+        if !self.told.swap(true, Ordering::Relaxed) {
             tidemill_connect::notice(&format!(
                 "{}: the row ({}) was refused and is passed over, as others will be: {error}",
                 self.owner,
@@ -111,6 +117,16 @@ impl Refusals {
             ));
         }
         Ok(())
+    }
+
+    /// Counts rows that were refused in a transaction that is committed: one that was tried again has refused them more than once.
+    pub fn passed_over(&self, rows: u64) {
+        self.count.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// How many were passed over so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Writes a row to the file. Before the transaction is committed, so that none is missing there; one that is
@@ -130,6 +146,19 @@ impl Refusals {
             none => none.insert(OpenOptions::new().create(true).append(true).open(path).map_err(failed)?),
         };
         file.write_all(line.as_bytes()).map_err(failed)
+    }
+}
+
+impl Drop for Refusals {
+    /// Says how many rows this run has passed over: the writers and the last commit are behind it.
+    fn drop(&mut self) {
+        let rows = match self.count() {
+            0 => return,
+            1 => "1 row was".to_string(),
+            count => format!("{count} rows were"),
+        };
+        let kept = self.path.as_ref().map_or_else(String::new, |path| format!(" and written to '{path}'"));
+        tidemill_connect::notice(&format!("{}: {rows} refused by the database and passed over{kept}", self.owner));
     }
 }
 

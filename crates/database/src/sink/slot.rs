@@ -189,21 +189,23 @@ fn load(session: &mut Session, shared: &Shared, path: &Path, epoch: &Epoch) -> R
                 connection.execute(&sql)?;
             }
             if marked(connection, dialect, epoch)?.is_some_and(|newest| newest >= epoch.epoch) {
-                return Ok(());
+                return Ok(0);
             }
+            let mut refused = 0;
             for batch in spool::read(path)? {
                 let batch = batch?;
                 if careful {
-                    Operation::Append.carefully(connection, &shared.target, &batch, &shared.refusals)?;
+                    refused += Operation::Append.carefully(connection, &shared.target, &batch, &shared.refusals)?;
                 } else {
                     Operation::Append.run(connection, &shared.target, &batch)?;
                 }
             }
-            mark(connection, epoch)
+            mark(connection, epoch)?;
+            Ok(refused)
         });
         match loaded {
             Err(e) if e.kind == DbErrorKind::Data && !careful => careful = true,
-            other => return other,
+            other => return other.map(|refused| shared.refusals.passed_over(refused)),
         }
     }
 }

@@ -44,3 +44,9 @@ fn columns_of_labels_are_known() {
     assert!(labels("enum('time','bit')") && labels("SET('a')"));
     assert!(!labels("varchar(20)") && !labels("text") && !labels("set_of_points"));
 }
+
+#[test]
+fn engines_are_asked_by_name() {
+    assert!(engine_sql("t").contains("t.table_schema = DATABASE() AND t.table_name = 't'"));
+    assert!(engine_sql("a.b'c").contains("t.table_schema = 'a' AND t.table_name = 'b''c'"));
+}

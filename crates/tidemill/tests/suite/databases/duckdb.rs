@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::sqlite::{ROWS, job};
-use super::wanted;
+use super::sqlite::{KEYS, ROWS, job};
+use super::{large_and_small, same_rows, wanted};
 use crate::crash::Random;
 use crate::harness::{Background, Kills, Scratch, finish, root, text, tidemill};
 use crate::not_run::not_run;
@@ -273,9 +273,10 @@ fn content(tools: &Tools, file: &str) -> [Vec<String>; 2] {
     ]
 }
 
-fn run(tools: &Tools, job: &str, file: &str) -> Command {
+fn run(tools: &Tools, job: &str, file: &str, interval: &str) -> Command {
     let mut command = tools.tidemill();
-    command.args(["run", job, "--quiet", "-D", &format!("FILE={file}"), "--set", "execution.checkpointing.interval=20ms"]);
+    command.args(["run", job, "--quiet", "-D", &format!("FILE={file}"), "-D", &format!("SUMS={file}")]);
+    command.args(["--set", &format!("execution.checkpointing.interval={interval}")]);
     command
 }
 
@@ -285,25 +286,26 @@ fn killed_at_any_moment() {
     let (kills_wanted, seed) = (wanted("DATABASE_KILLS", 5), wanted("DATABASE_SEED", 1984));
     let scratch = Scratch::new("duckdb-kills");
     let (job, reference) = (job(&scratch, "duckdb"), scratch.at("reference.duckdb"));
-    succeeds(run(tools, &job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
+    succeeds(run(tools, &job, &reference, "20ms").arg("--state-dir").arg(scratch.path().join("reference")));
     let expect = content(tools, &reference);
-    assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
-    let mut kills = Kills::new(kills_wanted, Random(seed));
-    while kills.left() {
-        let round = Scratch::new("duckdb-kills-round");
-        let (state, file) = (round.path().join("state"), round.at("killed.duckdb"));
-        let history = kills.run(&state, 400, |random| {
-            let mut command = run(tools, &job, &file);
-            let shards = 1 + random.below(3);
-            command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
-            (command, format!("seed {seed}, parallelism {shards}"))
-        });
-        let found = content(tools, &file);
-        for (name, (found, expect)) in ["events", "sums"].iter().zip(found.iter().zip(&expect)) {
-            let same = found.iter().zip(expect).take_while(|(f, e)| f == e).count();
-            assert!(found == expect, "{name}: row {same}: {:?} instead of {:?} after {history:#?}", found.get(same), expect.get(same));
+    assert!(expect[0].len() == ROWS as usize && expect[1].len() > KEYS as usize / 2);
+    for (large, kills_wanted) in large_and_small(kills_wanted) {
+        let (interval, longest_ms) = if large { ("400ms", 1000) } else { ("20ms", 400) };
+        let mut kills = Kills::new(kills_wanted, Random(seed));
+        while kills.left() {
+            let round = Scratch::new("duckdb-kills-round");
+            let (state, file) = (round.path().join("state"), round.at("killed.duckdb"));
+            let history = kills.run(&state, longest_ms, |random| {
+                let mut command = run(tools, &job, &file, interval);
+                let shards = 1 + random.below(3);
+                command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
+                (command, format!("seed {seed}, parallelism {shards}, a checkpoint each {interval}"))
+            });
+            for (name, (found, expect)) in ["events", "sums"].iter().zip(content(tools, &file).iter().zip(&expect)) {
+                same_rows(name, found, expect, &history.join("; "));
+            }
+            let left = std::fs::read_dir(state.join("sinks")).map_or(0, Iterator::count);
+            assert_eq!(left, 0, "files of committed rows are left after {history:#?}");
         }
-        let left = std::fs::read_dir(state.join("sinks")).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "files of committed rows are left after {history:#?}");
     }
 }

@@ -104,6 +104,27 @@ fn runs(scratch: &Scratch, sql: &str, arguments: &[&str]) -> String {
     text(&output)
 }
 
+/// Compares what a table holds with what it must, and names the first row that is another.
+#[track_caller]
+fn same_rows<T: AsRef<str>>(table: &str, found: &[T], expect: &[String], history: &str) {
+    let found: Vec<&str> = found.iter().map(AsRef::as_ref).collect();
+    let same = found.iter().zip(expect).take_while(|(f, e)| **f == e.as_str()).count();
+    assert!(
+        same == expect.len() && found.len() == same,
+        "{table}: row {same} is {:?} instead of {:?}, {} rows instead of {}, after {history}",
+        found.get(same),
+        expect.get(same),
+        found.len(),
+        expect.len()
+    );
+}
+
+/// The runs of a test in which jobs are killed so often: half of them with so much between checkpoints that the sink has a transaction
+/// open, and large batches of upserts (true), the other half with little.
+fn large_and_small(kills: u64) -> [(bool, u64); 2] {
+    [(true, kills.div_ceil(2)), (false, kills / 2)]
+}
+
 /// A table over a CSV file with these lines.
 fn csv(scratch: &Scratch, columns: &str, lines: &str) -> String {
     let path = scratch.write("in.csv", lines);

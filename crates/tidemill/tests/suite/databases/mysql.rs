@@ -14,7 +14,8 @@ use std::time::Duration;
 use crate::crash::Random;
 use crate::databases::examples::Database;
 use crate::databases::polled::Polled;
-use crate::databases::{csv, installed, is_root, missing, run, runs, types, wanted};
+use crate::databases::{csv, installed, is_root, large_and_small, missing, run, runs, same_rows, types, wanted};
+use crate::failures::expect;
 use crate::harness::{Background, Scratch, finish, free_port, sink_lines, text, tidemill, wait_for};
 
 /// A program of the server, which may lie where only root looks.
@@ -442,6 +443,42 @@ fn a_scan_by_labels_goes_on() {
     assert_eq!(sink_lines(Path::new(&out)), expect);
 }
 
+/// Exactly-once was promised over tables whose rows nobody can take back, and the first crash broke it without a word.
+#[test]
+fn engines_without_transactions() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("engines");
+    let job = |table: &str, more: &str| format!("CREATE TABLE t (id BIGINT) {};\nINSERT INTO t VALUES (1);\n", server.with(table, more));
+    let letters = format!(", 'sink.on-error' = 'dead-letter', 'sink.dead-letter' = '{}'", scratch.at("letters"));
+    let skip = ", 'sink.on-error' = 'skip'";
+    for (table, engine) in [("of_myisam", "MyISAM"), ("of_aria", "Aria")] {
+        server.sql(&format!("CREATE TABLE test2.{table} (id BIGINT) ENGINE={engine}"));
+        let state = scratch.at(table);
+        for (more, arguments) in [("", &["--state-dir", &state][..]), (skip, &[]), (&letters, &[])] {
+            let (named, remedy) = (format!("the engine {engine}"), format!("ALTER TABLE `{table}` ENGINE=InnoDB"));
+            expect(&run(&scratch, &job(table, more), arguments), 1, &[named.as_str(), "no transactions", remedy.as_str()]);
+        }
+        assert_eq!(server.sql(&format!("SELECT COUNT(*) FROM test2.{table}")), "0");
+        // What needs none is done, and said once.
+        let state = scratch.at(&format!("{table}-at-least-once"));
+        let at_least_once = ", 'sink.delivery-guarantee' = 'at-least-once'";
+        for (more, arguments) in [(at_least_once, &["--state-dir", &state][..]), ("", &[])] {
+            let said = runs(&scratch, &job(table, more), arguments);
+            assert_eq!(said.matches("no transactions").count(), 1, "{said}");
+        }
+        server.sql(&format!("ALTER TABLE test2.{table} ENGINE=InnoDB"));
+        let state = scratch.at(&format!("{table}-altered"));
+        let said = runs(&scratch, &job(table, skip), &["--state-dir", &state]);
+        assert!(!said.contains("no transactions"), "{said}");
+        assert_eq!(server.sql(&format!("SELECT COUNT(*) FROM test2.{table}")), "3");
+    }
+    // A view has no engine.
+    server.sql("CREATE VIEW test2.of_a_view AS SELECT id FROM test2.of_aria");
+    let said = runs(&scratch, &job("of_a_view", skip), &["--state-dir", &scratch.at("view")]);
+    assert!(!said.contains("no transactions"), "{said}");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM test2.of_aria"), "4");
+}
+
 #[test]
 fn a_server_that_is_not_as_it_should_be() {
     let Some(mut server) = Server::start("mariadb-trouble") else { return };
@@ -501,72 +538,119 @@ fn killed_on_both_sides() {
     let seed = wanted("DATABASE_SEED", 99);
     let Some(mut server) = Server::start("mariadb-kills") else { return };
     let mut random = Random(seed);
-    let scratch = Scratch::new("kills");
-    let mut lines = String::new();
-    let (mut counts, mut last) = (vec![0u64; 500], vec![0u64; 500]);
-    for n in 0..200_000u64 {
-        let k = random.below(500);
-        counts[k as usize] += 1;
-        last[k as usize] = n;
-        let _ = writeln!(lines, "{n},{k}");
-    }
-    let expect: Vec<String> = (0..500).map(|k| format!("{k}\t{}\t{}", counts[k], last[k])).collect();
-    // However long the server takes to be there again.
-    let patient = ", 'sink.max-retries' = '50', 'connection.max-retry-timeout' = '10 min'";
-    let job = format!(
-        "{}CREATE TABLE appended (n BIGINT, k BIGINT) {};\n\
-         CREATE TABLE latest (k BIGINT, c BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};\n\
-         INSERT INTO appended SELECT n, k FROM source;\nINSERT INTO latest SELECT k, COUNT(*), MAX(n) FROM source GROUP BY k;",
-        csv(&scratch, "n BIGINT, k BIGINT", &lines),
-        server.with("appended", &format!(", 'sink.connections' = '2'{patient}")),
-        server.with("latest", patient),
-    );
-    let path = scratch.write("job.sql", job);
     let (mut killed, mut servers, mut rounds) = (0, 0, 0);
-    // The job may finish before both were killed often enough: then it begins anew.
-    while killed < kills || servers < server_kills {
-        rounds += 1;
-        server.sql(
-            "DROP TABLE IF EXISTS test2.appended, test2.latest, test2.tidemill_checkpoints; \
-             CREATE TABLE test2.appended (n BIGINT, k BIGINT); CREATE TABLE test2.latest (k BIGINT PRIMARY KEY, c BIGINT, n BIGINT)",
-        );
-        let state = scratch.at(&format!("state-{rounds}"));
-        let mut history = vec![format!("seed {seed}, round {rounds}")];
-        loop {
-            let shards = 1 + random.below(2);
-            let mut command = tidemill();
-            command.args(["run", &path, "--quiet", "--state-dir", &state, "--set", "execution.runtime-mode=streaming"]);
-            command.args(["--set", "execution.checkpointing.interval=20ms", "--set", "block.size=100"]);
-            command.arg("--parallelism").arg(shards.to_string());
-            if killed >= kills && servers >= server_kills {
-                let output = finish(&mut command);
-                assert!(output.status.success(), "after {}\n{}", history.join("; "), text(&output));
-                break;
-            }
-            let mut running = Background::start(&mut command);
-            if servers < server_kills {
-                let delay = 50 + random.below(300);
-                history.push(format!("server killed after {delay} ms"));
+    for ((large, kills), (_, server_kills)) in large_and_small(kills).into_iter().zip(large_and_small(server_kills)) {
+        let (kills, server_kills) = (killed + kills, servers + server_kills);
+        let killed_job = KilledJob::new(large, seed, &server);
+        // The job may finish before both were killed often enough: then it begins anew.
+        while killed < kills || servers < server_kills {
+            rounds += 1;
+            server.sql(
+                "DROP TABLE IF EXISTS test2.appended, test2.latest, test2.tidemill_checkpoints; \
+                 CREATE TABLE test2.appended (n BIGINT, k BIGINT, t TEXT); \
+                 CREATE TABLE test2.latest (k BIGINT PRIMARY KEY, c BIGINT, n BIGINT)",
+            );
+            let state = killed_job.scratch.at(&format!("state-{rounds}"));
+            let mut history = vec![format!("seed {seed}, round {rounds}, large: {large}")];
+            loop {
+                let shards = 1 + random.below(2);
+                let mut command = killed_job.command(&state, shards);
+                if killed >= kills && servers >= server_kills {
+                    let output = finish(&mut command);
+                    assert!(output.status.success(), "after {}\n{}", history.join("; "), text(&output));
+                    break;
+                }
+                let mut running = Background::start(&mut command);
+                if servers < server_kills {
+                    let delay = 50 + random.below(killed_job.delay_ms);
+                    history.push(format!("server killed after {delay} ms"));
+                    std::thread::sleep(Duration::from_millis(delay));
+                    server.kill();
+                    servers += 1;
+                    std::thread::sleep(Duration::from_millis(random.below(200)));
+                    server.again(&[]);
+                }
+                let delay = 50 + random.below(killed_job.delay_ms);
+                history.push(format!("parallelism {shards}, killed after {delay} ms"));
                 std::thread::sleep(Duration::from_millis(delay));
-                server.kill();
-                servers += 1;
-                std::thread::sleep(Duration::from_millis(random.below(200)));
-                server.again(&[]);
+                let _ = running.0.kill();
+                match running.end() {
+                    (None, _) => killed += 1,
+                    (Some(0), _) => break,
+                    (code, errors) => panic!("ended with {code:?} after {}\n{errors}", history.join("; ")),
+                }
             }
-            let delay = 50 + random.below(400);
-            history.push(format!("parallelism {shards}, killed after {delay} ms"));
-            std::thread::sleep(Duration::from_millis(delay));
-            let _ = running.0.kill();
-            match running.end() {
-                (None, _) => killed += 1,
-                (Some(0), _) => break,
-                (code, errors) => panic!("ended with {code:?} after {}\n{errors}", history.join("; ")),
-            }
+            killed_job.check(&server, &history.join("; "));
         }
-        let appended = server.sql("SELECT COUNT(*), COUNT(DISTINCT n), SUM(n) FROM test2.appended");
-        assert_eq!(appended, "200000\t200000\t19999900000", "after {}", history.join("; "));
-        let latest = server.sql("SELECT k, c, n FROM test2.latest ORDER BY k");
-        assert_eq!(latest.lines().collect::<Vec<_>>(), expect, "after {}", history.join("; "));
     }
     println!("{killed} kills of the job, {servers} of the server in {rounds} rounds");
+}
+
+/// A job that appends its rows to one table, and has the newest of each key in another.
+struct KilledJob {
+    scratch: Scratch,
+    path: String,
+    interval: &'static str,
+    /// It is killed within so long, and so is the server.
+    delay_ms: u64,
+    /// Characters that follow the number in each appended row's text.
+    padding: usize,
+    /// What both tables are to hold.
+    appended: Vec<String>,
+    latest: Vec<String>,
+}
+
+impl KilledJob {
+    /// With `large` rows of a kilobyte, some 20 MB of them between two checkpoints, and batches of thousands of upserts.
+    fn new(large: bool, seed: u64, server: &Server) -> Self {
+        let (rows, keys, padding) = if large { (60_000, 20_000, 1_000) } else { (100_000, 500, 1) };
+        let mut random = Random(seed);
+        let scratch = Scratch::new("kills");
+        let mut lines = String::new();
+        let (mut counts, mut last) = (vec![0u64; keys], vec![0u64; keys]);
+        for n in 0..rows {
+            let k = random.below(keys as u64);
+            counts[k as usize] += 1;
+            last[k as usize] = n;
+            let _ = writeln!(lines, "{n},{k}");
+        }
+        let seen = (0..keys).filter(|k| counts[*k] > 0);
+        let latest = seen.map(|k| format!("{k}\t{}\t{}", counts[k], last[k])).collect();
+        // The last column says that the text is right.
+        let appended = lines.lines().map(|line| format!("{}\t1", line.replace(',', "\t"))).collect();
+        // However long the server takes to be there again.
+        let patient = ", 'sink.max-retries' = '50', 'connection.max-retry-timeout' = '10 min'";
+        // The transaction of a connection is opened from 8 MB of its own on.
+        let (connections, gathers) = if large { (1, ", 'sink.buffer-flush.interval' = '100 ms'") } else { (2, "") };
+        let job = format!(
+            "{}CREATE TABLE appended (n BIGINT, k BIGINT, t STRING) {};\n\
+             CREATE TABLE latest (k BIGINT, c BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};\n\
+             INSERT INTO appended SELECT n, k, CONCAT(CAST(n AS STRING), ' {}') FROM source;\n\
+             INSERT INTO latest SELECT k, COUNT(*), MAX(n) FROM source GROUP BY k;",
+            csv(&scratch, "n BIGINT, k BIGINT", &lines),
+            server.with("appended", &format!(", 'sink.connections' = '{connections}'{patient}")),
+            server.with("latest", &format!("{gathers}{patient}")),
+            "x".repeat(padding),
+        );
+        let path = scratch.write("job.sql", job);
+        let (interval, delay_ms) = if large { ("400ms", 900) } else { ("20ms", 350) };
+        KilledJob { scratch, path, interval, delay_ms, padding, appended, latest }
+    }
+
+    fn command(&self, state: &str, shards: u64) -> Command {
+        let mut command = tidemill();
+        command.args(["run", &self.path, "--quiet", "--state-dir", state, "--set", "execution.runtime-mode=streaming"]);
+        command.args(["--set", &format!("execution.checkpointing.interval={}", self.interval), "--set", "block.size=100"]);
+        command.arg("--parallelism").arg(shards.to_string());
+        command
+    }
+
+    /// Compares both tables with what they must hold.
+    fn check(&self, server: &Server, history: &str) {
+        let text = format!("BINARY t = CONCAT(n, ' ', REPEAT('x', {}))", self.padding);
+        let appended = server.sql(&format!("SELECT n, k, {text} FROM test2.appended ORDER BY n"));
+        same_rows("appended", &appended.lines().collect::<Vec<_>>(), &self.appended, history);
+        let latest = server.sql("SELECT k, c, n FROM test2.latest ORDER BY k");
+        same_rows("latest", &latest.lines().collect::<Vec<_>>(), &self.latest, history);
+    }
 }

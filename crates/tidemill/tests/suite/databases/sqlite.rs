@@ -7,7 +7,7 @@ use std::process::Command;
 use rusqlite::Connection;
 
 use super::examples::Database;
-use super::wanted;
+use super::{large_and_small, same_rows, wanted};
 use crate::crash::Random;
 use crate::harness::{Kills, Scratch, finish, text, tidemill};
 
@@ -69,20 +69,22 @@ fn tables_are_read_and_looked_up() {
     assert_eq!(lines, ["+I[1, anna, 12.50]", "+I[2, bert, 7.00]", "+I[3, null, 1.25]", "+I[4, null, 0.00]"]);
 }
 
-/// Rows of the job below.
+/// Rows of the job below, of a kilobyte each.
 pub const ROWS: i64 = 60_000;
+/// Keys of its sums, of which a few may not come.
+pub const KEYS: i64 = 20_000;
 
-/// A job with both kinds of sinks in one file of a store, `sqlite` or `duckdb`: rows appended, and sums by key.
+/// A job with both kinds of sinks in files of a store, `sqlite` or `duckdb`: rows appended, and sums by key.
 pub fn job(scratch: &Scratch, store: &str) -> String {
-    let with = |table: &str| {
-        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:{store}:${{FILE}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
+    let with = |table: &str, file: &str| {
+        format!("WITH ('connector' = 'jdbc', 'url' = 'jdbc:{store}:${{{file}}}', 'table-name' = '{table}', 'sink.create-table' = 'true')")
     };
     scratch.write(
         "job.sql",
         format!(
             "CREATE TABLE made_up (id BIGINT, k INT, v BIGINT, t STRING) WITH ('connector' = 'datagen', 'rows-per-second' = '100000',
                'splits' = '2', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{}',
-               'fields.k.min' = '0', 'fields.k.max' = '999', 'fields.v.min' = '-1000', 'fields.v.max' = '1000');
+               'fields.k.min' = '0', 'fields.k.max' = '{}', 'fields.v.min' = '-1000', 'fields.v.max' = '1000', 'fields.t.length' = '1000');
              CREATE TABLE events (id BIGINT, k INT, v BIGINT, t STRING) {};
              CREATE TABLE sums (k INT, n BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED) {};
              EXECUTE STATEMENT SET BEGIN
@@ -90,23 +92,25 @@ pub fn job(scratch: &Scratch, store: &str) -> String {
                INSERT INTO sums SELECT k, COUNT(*), SUM(v) FROM made_up GROUP BY k;
              END;",
             ROWS - 1,
-            with("events"),
-            with("sums"),
+            KEYS - 1,
+            with("events", "FILE"),
+            with("sums", "SUMS"),
         ),
     )
 }
 
 /// What both tables hold, row by row.
-fn content(file: &str) -> [Vec<String>; 2] {
+fn content(file: &str, sums: &str) -> [Vec<String>; 2] {
     [
         rows(file, "SELECT id || ' ' || k || ' ' || v || ' ' || t FROM events ORDER BY id"),
-        rows(file, "SELECT k || ' ' || n || ' ' || v FROM sums ORDER BY k"),
+        rows(sums, "SELECT k || ' ' || n || ' ' || v FROM sums ORDER BY k"),
     ]
 }
 
-fn run(job: &str, file: &str) -> Command {
+fn run(job: &str, file: &str, sums: &str, interval: &str) -> Command {
     let mut command = tidemill();
-    command.args(["run", job, "--quiet", "-D", &format!("FILE={file}"), "--set", "execution.checkpointing.interval=20ms"]);
+    command.args(["run", job, "--quiet", "-D", &format!("FILE={file}"), "-D", &format!("SUMS={sums}")]);
+    command.args(["--set", &format!("execution.checkpointing.interval={interval}")]);
     command
 }
 
@@ -115,25 +119,27 @@ fn killed_at_any_moment() {
     let (kills_wanted, seed) = (wanted("DATABASE_KILLS", 5), wanted("DATABASE_SEED", 1984));
     let scratch = Scratch::new("sqlite-kills");
     let (job, reference) = (job(&scratch, "sqlite"), scratch.at("reference.db"));
-    succeeds(run(&job, &reference).arg("--state-dir").arg(scratch.path().join("reference")));
-    let expect = content(&reference);
-    assert_eq!((expect[0].len(), expect[1].len()), (ROWS as usize, 1000));
-    let mut kills = Kills::new(kills_wanted, Random(seed));
-    while kills.left() {
-        let round = Scratch::new("sqlite-kills-round");
-        let (state, file) = (round.path().join("state"), round.at("killed.db"));
-        let history = kills.run(&state, 400, |random| {
-            let mut command = run(&job, &file);
-            let shards = 1 + random.below(3);
-            command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
-            (command, format!("seed {seed}, parallelism {shards}"))
-        });
-        let found = content(&file);
-        for (name, (found, expect)) in ["events", "sums"].iter().zip(found.iter().zip(&expect)) {
-            let same = found.iter().zip(expect).take_while(|(f, e)| f == e).count();
-            assert!(found == expect, "{name}: row {same}: {:?} instead of {:?} after {history:#?}", found.get(same), expect.get(same));
+    succeeds(run(&job, &reference, &reference, "20ms").arg("--state-dir").arg(scratch.path().join("reference")));
+    let expect = content(&reference, &reference);
+    assert!(expect[0].len() == ROWS as usize && expect[1].len() > KEYS as usize / 2);
+    for (large, kills_wanted) in large_and_small(kills_wanted) {
+        // Who shares a file with another sink keeps no transaction open.
+        let (sums, interval, longest_ms) = if large { ("sums.db", "300ms", 900) } else { ("killed.db", "20ms", 400) };
+        let mut kills = Kills::new(kills_wanted, Random(seed));
+        while kills.left() {
+            let round = Scratch::new("sqlite-kills-round");
+            let (state, file, sums) = (round.path().join("state"), round.at("killed.db"), round.at(sums));
+            let history = kills.run(&state, longest_ms, |random| {
+                let mut command = run(&job, &file, &sums, interval);
+                let shards = 1 + random.below(3);
+                command.arg("--state-dir").arg(&state).arg("--parallelism").arg(shards.to_string());
+                (command, format!("seed {seed}, parallelism {shards}, a checkpoint each {interval}"))
+            });
+            for (name, (found, expect)) in ["events", "sums"].iter().zip(content(&file, &sums).iter().zip(&expect)) {
+                same_rows(name, found, expect, &history.join("; "));
+            }
+            let left = std::fs::read_dir(Path::new(&state).join("sinks")).map_or(0, Iterator::count);
+            assert_eq!(left, 0, "files of committed rows are left after {history:#?}");
         }
-        let left = std::fs::read_dir(Path::new(&state).join("sinks")).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "files of committed rows are left after {history:#?}");
     }
 }

@@ -1,36 +1,63 @@
 //! Jobs that are killed at any moment and go on, and servers that are killed under them and started again:
 //! the table is in the end that of one undisturbed run, row by row.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::server::Server;
 use crate::crash::Random;
-use crate::databases::wanted;
-use crate::harness::{Background, Scratch, tidemill, wait_for};
+use crate::databases::{large_and_small, same_rows, wanted};
+use crate::harness::{Background, Scratch, finish, text, tidemill, wait_for};
 
-/// Rows of a round.
-const ROWS: u64 = 30_000;
-/// Keys of the table of totals.
-const KEYS: u64 = 500;
+/// What a job has to do.
+#[derive(Clone, Copy)]
+struct Load {
+    rows: u64,
+    rows_per_second: u64,
+    /// Of the table of totals.
+    keys: u64,
+    /// Characters behind the number in the text of each event.
+    padding: usize,
+    interval_ms: u64,
+    /// How long upserts wait for others.
+    gathers: &'static str,
+    /// Jobs and servers are killed within so long.
+    delay_ms: u64,
+}
+
+/// Many checkpoints with little in each.
+const SMALL: Load = Load { rows: 30_000, rows_per_second: 25_000, keys: 500, padding: 1, interval_ms: 30, gathers: "", delay_ms: 900 };
+/// Some 20 MB between two checkpoints, of which each of two writers has more than the 8 MB for which it opens a transaction, and
+/// batches of thousands of upserts.
+const LARGE: Load = Load {
+    rows: 60_000,
+    rows_per_second: 50_000,
+    keys: 20_000,
+    padding: 1_000,
+    interval_ms: 400,
+    gathers: ", 'sink.buffer-flush.interval' = '100 ms'",
+    delay_ms: 1_100,
+};
 
 /// Appends all rows to one table, and keeps totals by key in another, of which some are deleted again.
-fn job(server: &Server) -> String {
+fn job(server: &Server, load: Load) -> String {
     let access = |table: &str| format!("{}, 'connection.max-retry-timeout' = '10 min'", server.options(table));
+    let Load { rows, rows_per_second, keys, interval_ms, gathers, .. } = load;
     format!(
-        "SET 'execution.checkpointing.interval' = '30 ms';\n\
-         CREATE TABLE numbers (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '{ROWS}', 'rows-per-second' = '25000',\n\
-         'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{}');\n\
+        "SET 'execution.checkpointing.interval' = '{interval_ms} ms';\n\
+         CREATE TABLE numbers (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '{rows}',\n\
+         'rows-per-second' = '{rows_per_second}', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{}');\n\
          CREATE TABLE events (id BIGINT, name STRING) WITH ({});\n\
-         CREATE TABLE totals (k BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({});\n\
+         CREATE TABLE totals (k BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ({}{gathers});\n\
          EXECUTE STATEMENT SET BEGIN\n\
-         INSERT INTO events SELECT id, CONCAT('event ', CAST(id AS STRING)) FROM numbers;\n\
-         INSERT INTO totals SELECT MOD(id, {KEYS}), COUNT(*), SUM(id) FROM numbers GROUP BY MOD(id, {KEYS})\n\
-         HAVING COUNT(*) <= {} OR MOD(MOD(id, {KEYS}), 10) <> 3;\n\
+         INSERT INTO events SELECT id, CONCAT('event ', CAST(id AS STRING), ' {}') FROM numbers;\n\
+         INSERT INTO totals SELECT MOD(id, {keys}), COUNT(*), SUM(id) FROM numbers GROUP BY MOD(id, {keys})\n\
+         HAVING COUNT(*) <= {} OR MOD(MOD(id, {keys}), 10) <> 3;\n\
          END;\n",
-        ROWS - 1,
+        rows - 1,
         access("events"),
         access("totals"),
-        ROWS / KEYS / 2,
+        "x".repeat(load.padding),
+        rows / keys / 2,
     )
 }
 
@@ -43,15 +70,17 @@ fn clear(server: &Server) {
 }
 
 /// Compares both tables with what they must hold.
-fn check(server: &Server, history: &[String]) {
-    let said = || history.join("; ");
-    let events = server.rows("SELECT count(*), count(DISTINCT id), min(id), max(id), bool_and(name = 'event ' || id) FROM events");
-    assert_eq!(events, [format!("{ROWS},{ROWS},0,{},t", ROWS - 1)], "after {}", said());
-    let expected: Vec<String> = (0..KEYS)
+fn check(server: &Server, load: Load, history: &[String]) {
+    let Load { rows, keys, padding, .. } = load;
+    let said = history.join("; ");
+    let right = format!("bool_and(name = 'event ' || id || ' ' || repeat('x', {padding}))");
+    let events = server.rows(&format!("SELECT count(*), count(DISTINCT id), min(id), max(id), {right} FROM events"));
+    assert_eq!(events, [format!("{rows},{rows},0,{},t", rows - 1)], "after {said}");
+    let expected: Vec<String> = (0..keys)
         .filter(|k| k % 10 != 3)
-        .map(|k| format!("{k},{},{}", ROWS / KEYS, (k..ROWS).step_by(KEYS as usize).sum::<u64>()))
+        .map(|k| format!("{k},{},{}", rows / keys, (k..rows).step_by(keys as usize).sum::<u64>()))
         .collect();
-    assert_eq!(server.rows("SELECT k, n, total FROM totals ORDER BY k"), expected, "after {}", said());
+    same_rows("totals", &server.rows("SELECT k, n, total FROM totals ORDER BY k"), &expected, &said);
 }
 
 /// Never more rows than there are, and none twice, at whatever moment one looks.
@@ -67,32 +96,35 @@ fn the_job_is_killed() {
     let Some(server) = Server::start("postgres-job-killed") else { return };
     let mut random = Random(seed);
     let (mut kills, mut rounds) = (0, 0);
-    // The job may finish before it was killed often enough: then it begins anew.
-    while kills < kills_wanted {
-        rounds += 1;
-        clear(&server);
-        let scratch = Scratch::new("postgres-job-killed-round");
-        let (job, state) = (scratch.write("job.sql", job(&server)), scratch.at("state"));
-        let mut history = vec![format!("seed {seed}, round {rounds}")];
-        loop {
-            let shards = 1 + random.below(2);
-            let mut command = tidemill();
-            command.args(["run", &job, "--quiet", "--state-dir", &state, "--parallelism", &shards.to_string()]);
-            let mut running = Background::start(&mut command);
-            if kills < kills_wanted {
-                let delay = 20 + random.below(900);
-                history.push(format!("parallelism {shards}, {delay} ms"));
-                std::thread::sleep(Duration::from_millis(delay));
-                let _ = running.0.kill();
+    for (large, more) in large_and_small(kills_wanted) {
+        let (load, kills_wanted) = (if large { LARGE } else { SMALL }, kills + more);
+        // The job may finish before it was killed often enough: then it begins anew.
+        while kills < kills_wanted {
+            rounds += 1;
+            clear(&server);
+            let scratch = Scratch::new("postgres-job-killed-round");
+            let (job, state) = (scratch.write("job.sql", job(&server, load)), scratch.at("state"));
+            let mut history = vec![format!("seed {seed}, round {rounds}, large: {large}")];
+            loop {
+                let shards = 1 + random.below(2);
+                let mut command = tidemill();
+                command.args(["run", &job, "--quiet", "--state-dir", &state, "--parallelism", &shards.to_string()]);
+                let mut running = Background::start(&mut command);
+                if kills < kills_wanted {
+                    let delay = 20 + random.below(load.delay_ms);
+                    history.push(format!("parallelism {shards}, {delay} ms"));
+                    std::thread::sleep(Duration::from_millis(delay));
+                    let _ = running.0.kill();
+                }
+                match running.end() {
+                    (None, _) => kills += 1,
+                    (Some(0), _) => break,
+                    (code, errors) => panic!("ended with {code:?} after {}\n{errors}", history.join("; ")),
+                }
+                nothing_twice(&server, &history);
             }
-            match running.end() {
-                (None, _) => kills += 1,
-                (Some(0), _) => break,
-                (code, errors) => panic!("ended with {code:?} after {}\n{errors}", history.join("; ")),
-            }
-            nothing_twice(&server, &history);
+            check(&server, load, &history);
         }
-        check(&server, &history);
     }
     println!("{kills} kills in {rounds} rounds");
 }
@@ -104,34 +136,66 @@ fn the_server_is_killed() {
     let Some(mut server) = Server::start("postgres-server-killed") else { return };
     let mut random = Random(seed ^ 0x5eed);
     let (mut kills, mut rounds) = (0, 0);
-    while kills < kills_wanted {
-        rounds += 1;
-        clear(&server);
-        let scratch = Scratch::new("postgres-server-killed-round");
-        let (job, state) = (scratch.write("job.sql", job(&server)), scratch.at("state"));
-        let mut history = vec![format!("seed {seed}, round {rounds}")];
-        let mut command = tidemill();
-        let shards = 1 + random.below(2);
-        command.args(["run", &job, "--quiet", "--state-dir", &state, "--parallelism", &shards.to_string()]);
-        let mut running = Background::start(&mut command);
-        let mut ended = false;
-        while kills < kills_wanted && !ended {
-            let delay = 50 + random.below(900);
-            history.push(format!("server killed after {delay} ms"));
-            std::thread::sleep(Duration::from_millis(delay));
-            ended = running.0.try_wait().expect("waiting for the job").is_some();
-            if !ended {
-                server.kill();
-                kills += 1;
-                std::thread::sleep(Duration::from_millis(random.below(300)));
-                server.again();
-                nothing_twice(&server, &history);
+    for (large, more) in large_and_small(kills_wanted) {
+        let (load, kills_wanted) = (if large { LARGE } else { SMALL }, kills + more);
+        while kills < kills_wanted {
+            rounds += 1;
+            clear(&server);
+            let scratch = Scratch::new("postgres-server-killed-round");
+            let (job, state) = (scratch.write("job.sql", job(&server, load)), scratch.at("state"));
+            let mut history = vec![format!("seed {seed}, round {rounds}, large: {large}")];
+            let mut command = tidemill();
+            let shards = 1 + random.below(2);
+            command.args(["run", &job, "--quiet", "--state-dir", &state, "--parallelism", &shards.to_string()]);
+            let mut running = Background::start(&mut command);
+            let mut ended = false;
+            while kills < kills_wanted && !ended {
+                let delay = 50 + random.below(load.delay_ms);
+                history.push(format!("server killed after {delay} ms"));
+                std::thread::sleep(Duration::from_millis(delay));
+                ended = running.0.try_wait().expect("waiting for the job").is_some();
+                if !ended {
+                    server.kill();
+                    kills += 1;
+                    std::thread::sleep(Duration::from_millis(random.below(300)));
+                    server.again();
+                    nothing_twice(&server, &history);
+                }
             }
+            wait_for("the job to end", || running.0.try_wait().expect("waiting for the job").is_some());
+            let (code, errors) = running.end();
+            assert_eq!(code, Some(0), "after {}\n{errors}", history.join("; "));
+            check(&server, load, &history);
         }
-        wait_for("the job to end", || running.0.try_wait().expect("waiting for the job").is_some());
-        let (code, errors) = running.end();
-        assert_eq!(code, Some(0), "after {}\n{errors}", history.join("; "));
-        check(&server, &history);
     }
     println!("{kills} kills in {rounds} rounds");
+}
+
+/// A job that was asked to stop while its server was away waited out 'connection.max-retry-timeout', here ten minutes.
+#[test]
+fn a_job_is_stopped_while_the_server_is_away() {
+    let Some(mut server) = Server::start("postgres-stopped") else { return };
+    clear(&server);
+    let scratch = Scratch::new("postgres-stopped-job");
+    // Slow enough that it is in the middle when the server goes.
+    let load = Load { rows_per_second: 8_000, ..SMALL };
+    let (job, state) = (scratch.write("job.sql", job(&server, load)), scratch.at("state"));
+    let mut command = tidemill();
+    command.args(["run", &job, "--quiet", "--state-dir", &state, "--parallelism", "2"]);
+    let mut running = Background::start(&mut command);
+    wait_for("rows", || server.rows("SELECT count(*) > 0 FROM events") == ["t"]);
+    server.kill();
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = Instant::now();
+    running.signal("TERM");
+    let (code, errors) = running.end();
+    let took = asked.elapsed();
+    // 5 s of patience, as much for a pause that had begun, and then some.
+    assert!(code == Some(1) && took < Duration::from_secs(20), "{code:?} after {took:?}\n{errors}");
+    let place = format!("postgresql://127.0.0.1:{}/postgres", server.port);
+    assert!(errors.contains(&place) && errors.contains("the job is being stopped"), "{errors}");
+    server.again();
+    let output = finish(&mut command);
+    assert!(output.status.success(), "{}", text(&output));
+    check(&server, load, &["stopped while the server was away".to_string()]);
 }
