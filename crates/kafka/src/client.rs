@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use rdkafka::ClientContext;
 use rdkafka::client::Client;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
@@ -14,13 +14,14 @@ use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::ProducerContext;
 use rdkafka::types::RDKafkaQueue;
 use rdkafka::util::Timeout;
+use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde::Deserialize;
 
 use crate::outage::Outage;
 use crate::queue;
 
 /// How long a poll of the events' queue may wait, so that ends are noticed.
-pub const EVENTS_WAIT: std::time::Duration = std::time::Duration::from_millis(200);
+pub const EVENTS_WAIT: Duration = Duration::from_millis(200);
 
 /// A lock whose holder never leaves it half done.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,6 +54,8 @@ pub struct Context {
     producer: Mutex<Option<ProducerId>>,
     /// Where the messages of partitions go that the group gives us; null without a group.
     group_queue: AtomicPtr<RDKafkaQueue>,
+    /// Where partitions begin that the group has committed nothing of, and how long asking for that may take.
+    group_start: OnceLock<(Offset, Duration)>,
     /// What the group has given us.
     assigned: Mutex<BTreeSet<(String, i32)>>,
     /// What it has taken away since somebody asked.
@@ -71,6 +74,7 @@ impl Context {
             failed: AtomicBool::new(false),
             producer: Mutex::default(),
             group_queue: AtomicPtr::new(std::ptr::null_mut()),
+            group_start: OnceLock::new(),
             assigned: Mutex::default(),
             revoked: Mutex::default(),
             commit_failed: AtomicBool::new(false),
@@ -128,6 +132,27 @@ impl Context {
         self.group_queue.store(queue, Ordering::Release);
     }
 
+    /// Has partitions begin at `start` that the group has committed nothing of; `timeout`: how long asking for that may take.
+    /// librdkafka's `auto.offset.reset` is for these and for offsets that are gone alike, and here it is for the latter.
+    pub fn begin_group_at(&self, start: Offset, timeout: Duration) {
+        // Whoever said it first is heeded.
+        let _ = self.group_start.set((start, timeout));
+    }
+
+    /// Says of partitions that the group gives us where they begin, if it has committed nothing. It is asked for the rest by librdkafka,
+    /// and for all of them where brokers do not answer now: then `auto.offset.reset` holds.
+    fn begin(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
+        let Some((start, timeout)) = self.group_start.get() else { return };
+        let Ok(committed) = consumer.committed_offsets(partitions.clone(), *timeout) else { return };
+        for mut element in partitions.elements() {
+            let found = committed.find_partition(element.topic(), element.partition());
+            if found.is_some_and(|found| found.error().is_ok() && !matches!(found.offset(), Offset::Offset(_))) {
+                // Beginning and end are always taken.
+                let _ = element.set_offset(*start);
+            }
+        }
+    }
+
     /// The partitions that the group has given us.
     pub fn assigned(&self) -> BTreeSet<(String, i32)> {
         lock(&self.assigned).clone()
@@ -178,6 +203,7 @@ impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(partitions) => {
+                self.begin(consumer, partitions);
                 let client: &Client<Self> = consumer.client();
                 // In this order: the queue lives while the lock is held.
                 let mut assigned = lock(&self.assigned);
@@ -201,7 +227,7 @@ impl ConsumerContext for Context {
         }
     }
 
-    fn commit_callback(&self, result: Result<(), KafkaError>, _offsets: &rdkafka::TopicPartitionList) {
+    fn commit_callback(&self, result: Result<(), KafkaError>, _offsets: &TopicPartitionList) {
         match result {
             // Nothing to commit is no failure.
             Err(e) if e.rdkafka_error_code() != Some(RDKafkaErrorCode::NoOffset) => {
@@ -256,7 +282,7 @@ pub fn explain(code: RDKafkaErrorCode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rdkafka::{ClientConfig, TopicPartitionList};
+    use rdkafka::ClientConfig;
 
     use super::*;
 

@@ -92,6 +92,11 @@ impl Consumer {
         lock(&self.ids).entry(topic.to_string()).or_insert_with(find).clone()
     }
 
+    /// The topic may be another one by now: whoever wants its id asks for it.
+    pub fn forget_topic_id(&self, topic: &str) {
+        lock(&self.ids).remove(topic);
+    }
+
     /// Begins to read a partition; its messages come through the queue.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 //!
 //! A split is a member, and its partitions change while it reads. Offsets are the group's: they are
 //! committed when a checkpoint is safe, and whoever gets a partition next begins there. Rows behind the
-//! last commit are read again after a crash or when a partition moves: at-least-once.
+//! last commit are read again after a crash or when a partition moves: at-least-once. Where nothing is
+//! committed the table says where to begin ([`crate::client::Context::begin_group_at`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use crate::consumer::Consumer;
 use crate::partitions::Topics;
 use crate::position::GroupPosition;
 use crate::queue::{Batch, Queue};
+use crate::reader::lost;
 use crate::rows::RowMaker;
+use crate::start::no_offset;
 use crate::taken::{Message as _, Taken as _};
 
 /// How far partitions have been read: the next offset.
@@ -65,7 +68,7 @@ impl GroupReader {
             return Ok(Some(Polled::Pending));
         }
         self.numbers.clear();
-        self.failure = sort(&batch, &mut self.numbers, &mut self.offsets);
+        self.failure = sort(&batch, &self.consumer, &mut self.numbers, &mut self.offsets);
         if self.numbers.is_empty() {
             return self.failure.take().map_or(Ok(None), Err);
         }
@@ -76,7 +79,7 @@ impl GroupReader {
 }
 
 /// The numbers of the messages in a batch, how far each partition has come, and an error that stands in it.
-fn sort(batch: &Batch<'_>, numbers: &mut Vec<u32>, offsets: &mut Offsets) -> Option<ConnectError> {
+fn sort(batch: &Batch<'_>, consumer: &Consumer, numbers: &mut Vec<u32>, offsets: &mut Offsets) -> Option<ConnectError> {
     let mut failure = None;
     let mut last = None;
     for index in 0..batch.len() {
@@ -92,6 +95,15 @@ fn sort(batch: &Batch<'_>, numbers: &mut Vec<u32>, offsets: &mut Offsets) -> Opt
                 | RDKafkaErrorCode::LeaderNotAvailable
                 | RDKafkaErrorCode::NotLeaderForPartition,
             ) => continue,
+            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::LogTruncation) => {
+                let (topic, partition, offset) = (entry.topic(), entry.partition(), entry.offset());
+                failure = Some(ConnectError::new(match offset {
+                    // There was none.
+                    ..0 => no_offset(topic, partition),
+                    _ => lost(consumer, topic, partition, offset, &entry.error_text()),
+                }));
+                break;
+            }
             Some(code) => {
                 let place = format!("{}:{}@{}", entry.topic(), entry.partition(), entry.offset());
                 failure = Some(ConnectError::new(format!("{place}: {} ({})", explain(code), entry.error_text())));

@@ -131,7 +131,8 @@ pub fn unreachable(consumer: &BaseConsumer<Context>, servers: &str, timeout: Dur
     )
 }
 
-fn missing(client: &Client<Context>, name: &str, servers: &str, deadline: Instant) -> String {
+/// What there is to say of a topic that is not there.
+pub fn missing(client: &Client<Context>, name: &str, servers: &str, deadline: Instant) -> String {
     let all = client.fetch_metadata(None, left(deadline)).ok();
     let names: Vec<String> = all.iter().flat_map(|m| m.topics()).map(|t| t.name().to_string()).filter(|n| !n.starts_with("__")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).filter(|n| *n != name).collect();

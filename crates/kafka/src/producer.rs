@@ -14,7 +14,7 @@ use rdkafka::types::{RDKafka, RDKafkaMessage, RDKafkaRespErr, RDKafkaTopic};
 use tidemill_connect::ConnectError;
 
 use crate::client::{Context, explain};
-use crate::partitions::left;
+use crate::partitions::{left, missing};
 use crate::properties::Connection;
 
 /// Messages handed over at once.
@@ -23,6 +23,10 @@ const BATCH: usize = 4096;
 const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// How long to wait for messages to be delivered before looking around.
 const FLUSH_WAIT_MS: c_int = 20;
+/// How long to wait for brokers before looking around, where an outage is borne.
+pub const OUTAGE_WAIT: Duration = Duration::from_secs(5);
+/// How long asking for the names of topics may take, for an error message.
+const NAMES_WAIT: Duration = Duration::from_secs(2);
 /// How long to wait before a topic is looked at again that is being made.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Which partition is left to the partitioner.
@@ -45,6 +49,8 @@ pub struct Producer {
     base: BaseProducer<Context>,
     name: String,
     servers: String,
+    /// When a transaction began, and for how long brokers leave it open.
+    transaction: Option<(Instant, Duration)>,
     /// Filled and emptied within a call.
     batch: Vec<RDKafkaMessage>,
 }
@@ -66,7 +72,8 @@ impl Producer {
         if handle.is_null() {
             return Err(ConnectError::new(format!("option 'topic' = '{topic}': no name of a topic")));
         }
-        Ok(Producer { topic: Topic(handle), base, name: topic.to_string(), servers: connection.servers.clone(), batch: Vec::new() })
+        let (name, servers) = (topic.to_string(), connection.servers.clone());
+        Ok(Producer { topic: Topic(handle), base, name, servers, transaction: None, batch: Vec::new() })
     }
 
     /// librdkafka's producer.
@@ -83,18 +90,56 @@ impl Producer {
         self.base.client().native_ptr()
     }
 
-    /// Waits until brokers answer and the topic is there; how many partitions it has.
+    /// Notes that a transaction begins, which brokers leave open for `timeout`.
+    pub fn begins(&mut self, timeout: Duration) {
+        self.transaction = Some((Instant::now(), timeout));
+    }
+
+    /// What an error means. Brokers say the same of a transaction that they aborted because it was open for too long and of one that
+    /// another producer ended; its age tells which.
+    pub fn explain(&self, code: RDKafkaErrorCode) -> String {
+        let ended = matches!(
+            code,
+            RDKafkaErrorCode::Fenced
+                | RDKafkaErrorCode::ProducerFenced
+                | RDKafkaErrorCode::InvalidProducerEpoch
+                | RDKafkaErrorCode::InvalidTransactionalState
+        );
+        match self.transaction {
+            Some((begun, timeout)) if ended && begun.elapsed() >= timeout * 9 / 10 => format!(
+                "the transaction was open for {} s, and brokers abort what is open for longer than \
+                 'properties.transaction.timeout.ms' = {}: take checkpoints more often (a job that ends by itself takes them with \
+                 '--state-dir' only), or raise it, and with it the brokers' 'transaction.max.timeout.ms' ({code})",
+                begun.elapsed().as_secs(),
+                timeout.as_millis()
+            ),
+            _ => explain(code),
+        }
+    }
+
+    /// Waits until brokers answer and the topic is there; how many partitions it has. With `bears` the job is under way: an outage is
+    /// told and borne until it is over, or that is set because the job is being stopped.
     ///
     /// # Errors
-    /// They do not within `timeout`, or it is not.
-    pub fn connect(&self, timeout: Duration) -> Result<usize, ConnectError> {
-        let deadline = Instant::now() + timeout;
+    /// They do not within `timeout`, or it is not; the job is being stopped.
+    pub fn connect(&self, timeout: Duration, bears: Option<&AtomicBool>) -> Result<usize, ConnectError> {
+        let mut deadline = Instant::now() + timeout;
         let at = format!("Kafka at {}", self.servers);
         loop {
-            let answer = self.base.client().fetch_metadata(Some(self.name.as_str()), left(deadline));
+            let wait = bears.map_or(left(deadline), |_| left(deadline).min(OUTAGE_WAIT));
+            let answer = self.base.client().fetch_metadata(Some(self.name.as_str()), wait);
             let code = match answer {
                 Err(e) => {
                     self.base.poll(Duration::from_millis(50));
+                    if let Some(cancelled) = bears {
+                        if cancelled.load(Ordering::Acquire) {
+                            return Err(ConnectError::new(format!("topic '{}' ({at}): stopped while no broker answered", self.name)));
+                        }
+                        self.context().outage().set_down();
+                        std::thread::sleep(AGAIN);
+                        deadline = Instant::now() + timeout;
+                        continue;
+                    }
                     let why = self.context().last_error().unwrap_or_else(|| e.to_string());
                     return Err(ConnectError::new(format!(
                         "no Kafka broker of {} answered within {} s ('connect.timeout'): {why}; are the brokers running, and is \
@@ -104,18 +149,27 @@ impl Producer {
                     )));
                 }
                 Ok(metadata) => match metadata.topics().iter().find(|t| t.name() == self.name) {
-                    Some(topic) if topic.error().is_none() && !topic.partitions().is_empty() => return Ok(topic.partitions().len()),
+                    Some(topic) if topic.error().is_none() && !topic.partitions().is_empty() => {
+                        self.context().alive();
+                        return Ok(topic.partitions().len());
+                    }
                     Some(topic) => topic.error().map_or(RDKafkaErrorCode::LeaderNotAvailable, RDKafkaErrorCode::from),
                     None => RDKafkaErrorCode::UnknownTopic,
                 },
             };
+            self.context().alive();
             // It may be about to be made: by somebody else, or by the broker because we have asked for it.
             let passing = matches!(
                 code,
                 RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::LeaderNotAvailable
             );
             if !passing || Instant::now() >= deadline {
-                return Err(ConnectError::new(format!("topic '{}' ({at}): {}", self.name, explain(code))));
+                return Err(ConnectError::new(match code {
+                    RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => {
+                        missing(self.base.client(), &self.name, &self.servers, Instant::now() + NAMES_WAIT)
+                    }
+                    other => format!("topic '{}' ({at}): {}", self.name, explain(other)),
+                }));
             }
             std::thread::sleep(AGAIN);
         }
@@ -185,7 +239,7 @@ impl Producer {
     fn refused(&self, code: RDKafkaErrorCode, bytes: usize) -> ConnectError {
         let fatal = self.base.client().fatal_error();
         let (code, more) = fatal.map_or((code, String::new()), |(fatal, text)| (fatal, format!(" ({text})")));
-        ConnectError::new(format!("topic '{}' at {}: a message of {bytes} bytes: {}{more}", self.name, self.servers, explain(code)))
+        ConnectError::new(format!("topic '{}' at {}: a message of {bytes} bytes: {}{more}", self.name, self.servers, self.explain(code)))
     }
 
     /// Hands over one message with its own time and headers.
@@ -288,14 +342,14 @@ impl Producer {
         let failures = self.context().failures();
         let Some((code, place)) = failures.first else { return Ok(()) };
         let fatal = self.base.client().fatal_error();
-        let more = fatal.map(|(code, text)| format!("; {} ({text})", explain(code))).unwrap_or_default();
+        let more = fatal.map(|(code, text)| format!("; {} ({text})", self.explain(code))).unwrap_or_default();
         let connection = self.context().last_error().map(|e| format!("; the connection's last error: {e}")).unwrap_or_default();
         let count = failures.count;
         Err(ConnectError::new(format!(
             "topic {place} at {}: {count} message{} not delivered: {}{more}{connection}",
             self.servers,
             if count == 1 { " was" } else { "s were" },
-            explain(code)
+            self.explain(code)
         )))
     }
 

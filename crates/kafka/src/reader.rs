@@ -84,6 +84,7 @@ impl PartitionReader {
     fn look_at_own(&mut self, feed: &mut Feed, rows_max: usize) -> Result<Seen, ConnectError> {
         match feed.read(rows_max) {
             Came::Nothing => return Ok(Seen::Nothing),
+            Came::Begins(offset) => self.begins(offset),
             Came::End(end) => self.heed(RDKafkaErrorCode::PartitionEOF, end, String::new),
             Came::Failed(code, why) => self.heed(named(code), self.position.offset, || why),
             Came::Unspoken(why) => self.unspoken = Some(why),
@@ -138,12 +139,23 @@ impl PartitionReader {
             } else if entry.offset() < self.position.offset && self.reset == OffsetReset::Fail {
                 self.failure = Some(self.lost(&format!("offset {} came", entry.offset())));
             } else {
+                self.begins(entry.offset());
                 self.numbers.push(index as u32);
                 self.position.offset = entry.offset() + 1;
             }
             if self.ended || self.failure.is_some() {
                 return;
             }
+        }
+    }
+
+    /// Reading goes on at `offset`. If that is before what was read, the topic was most likely created anew. A checkpoint that went on
+    /// naming the old one would have the next start find another id, and jump once more.
+    fn begins(&mut self, offset: i64) {
+        if offset < self.position.offset {
+            self.position.offset = offset;
+            self.position.topic_id = None;
+            self.consumer.forget_topic_id(&self.position.topic);
         }
     }
 
@@ -187,15 +199,20 @@ impl PartitionReader {
     /// The next offset is not there.
     fn lost(&self, why: &str) -> ConnectError {
         let Position { topic, partition, offset, .. } = &self.position;
-        let range = match self.consumer.base().fetch_watermarks(topic, *partition, RANGE_WAIT) {
-            Ok((low, high)) => format!("brokers have offsets {low} to {high} now"),
-            Err(e) => format!("which offsets brokers have could not be asked ({e})"),
-        };
-        ConnectError::new(format!(
-            "{topic}:{partition}: the next offset is {offset}, but {range} ({why}): the topic was created anew, or its messages \
-             expired before they were read; 'scan.offset-reset' = 'earliest' or 'latest' goes on with what is there, --fresh begins anew"
-        ))
+        ConnectError::new(format!("{}, --fresh begins anew", lost(&self.consumer, topic, *partition, *offset, why)))
     }
+}
+
+/// What there is to say where the next offset of a partition is not there, and what may be done.
+pub fn lost(consumer: &Consumer, topic: &str, partition: i32, offset: i64, why: &str) -> String {
+    let range = match consumer.base().fetch_watermarks(topic, partition, RANGE_WAIT) {
+        Ok((low, high)) => format!("brokers have offsets {low} to {high} now"),
+        Err(e) => format!("which offsets brokers have could not be asked ({e})"),
+    };
+    format!(
+        "{topic}:{partition}: the next offset is {offset}, but {range} ({why}): the topic was created anew, or its messages expired \
+         before they were read; 'scan.offset-reset' = 'earliest' or 'latest' goes on with what is there"
+    )
 }
 
 impl Reader for PartitionReader {

@@ -64,7 +64,7 @@ impl Sink for KafkaSink {
             Some(transactions) => (Outlet::Transactions { of: transactions.clone(), open: None }, None),
             None => {
                 let producer = Producer::new(&self.connection, &self.connection.producer(self.queue), &self.topic)?;
-                let partitions = producer.connect(self.connection.timeout)?;
+                let partitions = producer.connect(self.connection.timeout, None)?;
                 (Outlet::Plain { producer: Box::new(producer), flushes: self.guarantee == Guarantee::AtLeastOnce }, Some(partitions))
             }
         };
@@ -74,7 +74,7 @@ impl Sink for KafkaSink {
             // Producers of transactions come and go; the topic is asked for its partitions by one of its own.
             (None, _) => {
                 let producer = Producer::new(&self.connection, &self.connection.producer(self.queue), &self.topic)?;
-                producer.connect(self.connection.timeout)?
+                producer.connect(self.connection.timeout, None)?
             }
         };
         let writer = MessageWriter {
@@ -142,12 +142,13 @@ enum Outlet {
 }
 
 impl Outlet {
-    fn producer(&mut self) -> Result<&mut Producer, ConnectError> {
+    /// What messages go through; a transaction is opened if none is. That waits for brokers until `cancelled` is set.
+    fn producer(&mut self, cancelled: &AtomicBool) -> Result<&mut Producer, ConnectError> {
         match self {
             Outlet::Plain { producer, .. } => Ok(producer),
             Outlet::Transactions { of, open } => {
                 if open.is_none() {
-                    *open = Some(Box::new(of.begin()?));
+                    *open = Some(Box::new(of.begin(cancelled)?));
                 }
                 Ok(open.as_mut().expect("opened above").producer())
             }
@@ -200,14 +201,14 @@ impl MessageWriter {
         let route = &mut self.route;
         self.bytes += (keys.buffer.bytes.len() + self.value.buffer.bytes.len()) as u64;
         let messages = messages.map(|(key, value)| (Some(key), value, route.next()));
-        self.outlet.producer()?.send(messages, &self.cancelled)
+        self.outlet.producer(&self.cancelled)?.send(messages, &self.cancelled)
     }
 
     /// Writes a message for each row with its own time and headers.
     fn write_with_metadata(&mut self, block: &Block) -> Result<(), ConnectError> {
         let times = self.written.timestamp.map(|i| Times::of(block.column(i))).transpose()?;
         let headers = self.written.headers.map(|i| Headers::of(block.column(i))).transpose()?;
-        let producer = self.outlet.producer()?;
+        let producer = self.outlet.producer(&self.cancelled)?;
         let mut keys = self.key.as_ref().map(|k| k.buffer.iter());
         for (row, value) in self.value.buffer.iter().enumerate() {
             let key = keys.as_mut().and_then(Iterator::next);
@@ -232,7 +233,7 @@ impl Writer for MessageWriter {
         if self.written != Written::default() {
             return self.write_with_metadata(block);
         }
-        let producer = self.outlet.producer()?;
+        let producer = self.outlet.producer(&self.cancelled)?;
         let route = &mut self.route;
         let values = self.value.buffer.iter();
         match &self.key {

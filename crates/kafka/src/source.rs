@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
+use rdkafka::Offset;
 use rdkafka::consumer::BaseConsumer;
 use serde_json::Value;
 use tidemill_connect::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
@@ -212,17 +213,18 @@ impl KafkaSource {
                 Some(bytes) => Prefetch::of_messages(bytes.0),
                 None => Prefetch::shared(self.memory(), context.shards),
             };
-            let mut config = self.connection.consumer(self.reset, prefetch, false);
-            // Where the group has no offset, members begin as the table says.
-            let begin = match (self.connection.no_offset, &self.start) {
-                (Some(OffsetReset::Earliest), _) | (None, Bound::Earliest) => "earliest",
-                (Some(_), _) | (None, Bound::Latest) => "latest",
-                (None, _) => "error",
-            };
-            config.set("auto.offset.reset", begin);
-            config
+            self.connection.consumer(self.reset, prefetch, false)
         };
         let consumer = Consumer::start(&self.connection, &config, None)?;
+        // Where the group has no offset, members begin as the table says.
+        let begin = match (self.connection.no_offset, &self.start) {
+            (Some(OffsetReset::Earliest), _) | (None, Bound::Earliest) => Some(Offset::Beginning),
+            (Some(_), _) | (None, Bound::Latest) => Some(Offset::End),
+            (None, _) => None,
+        };
+        if let Some(begin) = begin {
+            consumer.context().begin_group_at(begin, self.connection.timeout);
+        }
         partitions::list(consumer.base(), &self.topics, &self.connection.servers, self.connection.timeout)
             .map_err(|e| self.at_servers(e))?;
         let maker = RowMaker::new(&self.layout, &context.request, self.upsert)?;

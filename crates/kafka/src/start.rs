@@ -79,6 +79,14 @@ fn offsets(name: &str, text: Option<&str>) -> Result<BTreeMap<i32, i64>, String>
     if found.is_empty() { Err(wrong()) } else { Ok(found) }
 }
 
+/// What there is to say where a group has no offset, and nothing says what is to be done.
+pub fn no_offset(topic: &str, partition: i32) -> String {
+    format!(
+        "{topic}:{partition}: the group has committed no offset: set 'scan.startup.mode' = 'earliest-offset' or 'latest-offset', or \
+         'properties.auto.offset.reset'"
+    )
+}
+
 /// Finds offsets at the brokers.
 pub struct Resolver<'a> {
     /// The client to ask.
@@ -149,12 +157,7 @@ impl Resolver<'_> {
                 (None, Bound::Group) => match self.no_offset {
                     Some(OffsetReset::Earliest) => EARLIEST,
                     Some(_) => self.newest(topic, *partition, deadline)?,
-                    None => {
-                        return Err(format!(
-                            "{topic}:{partition}: the group has committed no offset: set 'scan.startup.mode' = 'earliest-offset' or \
-                             'latest-offset', or 'properties.auto.offset.reset'"
-                        ));
-                    }
+                    None => return Err(no_offset(topic, *partition)),
                 },
                 (None, Bound::Earliest) => EARLIEST,
                 (None, _) => self.newest(topic, *partition, deadline)?,

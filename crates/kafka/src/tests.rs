@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use serde_json::Value;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use serde_json::{Value, json};
 use tidemill_block::{Block, RowKind};
 use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, Rows, Sink, SinkContext, Source, Split, Waker};
 use tidemill_format::options::{ByteSize, OptionSet, RawOptions};
@@ -98,6 +100,19 @@ fn read(reader: &mut dyn Reader, count: usize) -> Vec<Rows> {
         assert!(Instant::now() < deadline, "{got} of {count} after a minute");
     }
     parts
+}
+
+/// The error that a reader ends with.
+#[track_caller]
+fn failure(reader: &mut dyn Reader) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match reader.poll(100) {
+            Err(e) => return e.to_string(),
+            Ok(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+        assert!(Instant::now() < deadline, "no error");
+    }
 }
 
 fn pairs(parts: &[Rows]) -> Vec<(i64, String)> {
@@ -352,6 +367,58 @@ fn a_commit_waits_for_its_coordinator() {
     assert_eq!(rows.iter().map(|r| r.0).collect::<Vec<_>>(), [1, 2]);
 }
 
+/// Brokers that were away for longer than a start may wait, just when a writer needed another producer, ended the job.
+#[test]
+fn a_producer_that_is_needed_while_brokers_are_away_waits_for_them() {
+    let cluster = cluster(&[("t", 1)]);
+    let exactly = [("sink.delivery-guarantee", "exactly-once"), ("sink.transactional-id-prefix", "p5"), ("connect.timeout", "2 s")];
+    let sink = sink(&cluster, &[&JSON[..], &exactly].concat());
+    let context = sink_context(0, 1);
+    let cancelled = context.cancelled.clone();
+    let mut writer = sink.writer(context).unwrap();
+    writer.write(&block(&[(1, "a")])).unwrap();
+    let one = writer.prepare(false).unwrap();
+    // The producer of this transaction waits for the commit: the next message takes another one.
+    cluster.broker_down(-1).unwrap();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| writer.write(&block(&[(2, "b")])));
+        std::thread::sleep(Duration::from_secs(5));
+        cluster.broker_up(-1).unwrap();
+        written.join().unwrap().unwrap();
+    });
+    let two = writer.prepare(false).unwrap();
+    sink.commit(&[one, two].concat()).unwrap();
+    assert_eq!(read_all(&*source(&cluster, &bounded(&[]))).len(), 2);
+    cluster.broker_down(-1).unwrap();
+    cancelled.store(true, Ordering::Release);
+    let error = writer.write(&block(&[(3, "c")])).unwrap_err().to_string();
+    assert!(error.contains("stopped while no broker answered"), "{error}");
+}
+
+/// Brokers say the same of a transaction that was open for too long and of one that another job has ended.
+#[test]
+fn a_transaction_that_was_open_for_too_long_is_told_from_one_of_two_jobs() {
+    let check = |prefix: &str, timeout_ms: &str, pause: Duration, expect: &[&str]| {
+        let cluster = cluster(&[("t", 1)]);
+        let exactly = [
+            ("sink.delivery-guarantee", "exactly-once"),
+            ("sink.transactional-id-prefix", prefix),
+            ("properties.transaction.timeout.ms", timeout_ms),
+        ];
+        let sink = sink(&cluster, &[&JSON[..], &exactly].concat());
+        let mut writer = sink.writer(sink_context(0, 1)).unwrap();
+        writer.write(&block(&[(1, "a")])).unwrap();
+        let prepared = writer.prepare(false).unwrap();
+        std::thread::sleep(pause);
+        cluster.request_errors(RDKafkaApiKey::EndTxn, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH]);
+        let error = sink.commit(&prepared).unwrap_err().to_string();
+        assert!(expect.iter().all(|part| error.contains(part)), "{error}");
+    };
+    check("p6", "900000", Duration::ZERO, &["another producer uses the same transactional id"]);
+    let too_long = ["the transaction was open for", "'properties.transaction.timeout.ms' = 4000", "'--state-dir'"];
+    check("p7", "4000", Duration::from_secs(4), &too_long);
+}
+
 /// Statistics of producers that wait for their turn filled the memory, and failures stood behind them.
 #[test]
 fn one_call_hears_all_that_waits() {
@@ -425,6 +492,11 @@ fn brokers_and_topics_that_are_not_there() {
     assert!(error.contains(&nobody) && error.contains("'connect.timeout'"), "{error}");
     let error = sink(&mock, &[&JSON[..], &away].concat()).writer(sink_context(0, 1)).err().unwrap().to_string();
     assert!(error.contains(&nobody) && error.contains("'connect.timeout'"), "{error}");
+    // Whoever writes asks for a topic to be made: here it is not.
+    mock.topic_error("trade", RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART).unwrap();
+    let misspelt = sink(&mock, &[("topic", "trade"), ("format", "json"), ("connect.timeout", "2 s")]);
+    let error = misspelt.writer(sink_context(0, 1)).err().unwrap().to_string();
+    assert!(error.contains("no topic 'trade'") && error.contains("'trades'"), "{error}");
 }
 
 /// Brokers that answer with an error for a moment, as when leaders move.
@@ -457,16 +529,60 @@ fn an_offset_that_is_gone() {
             (source, reader)
         };
         let (_source, mut reader) = beyond("fail");
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let error = loop {
-            match reader.poll(100) {
-                Err(e) => break e.to_string(),
-                Ok(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-            assert!(Instant::now() < deadline, "no error");
-        };
+        let error = failure(reader.as_mut());
         assert!(error.contains("t:0: the next offset is 90, but brokers have offsets 0 to 2 now"), "{client:?}: {error}");
         let (_source, mut reader) = beyond("earliest");
         assert_eq!(pairs(&read(reader.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())], "{client:?}");
+    }
+}
+
+/// Checkpoints went on naming the topic that was there before, so that the next start found another one and jumped once more.
+#[test]
+fn a_topic_that_was_made_anew_is_not_taken_for_the_old_one() {
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 1)]);
+        write(&*sink(&cluster, &JSON), &[(1, "a"), (2, "b")]);
+        let options = [("scan.startup.mode", "earliest-offset"), ("scan.offset-reset", "earliest"), client];
+        let source = source(&cluster, &[&JSON[..], &options].concat());
+        let position = json!({"topic": "t", "partition": 0, "offset": 90, "topic_id": "old"});
+        let mut reader = open(&*source, &Split { id: "t:0".into(), position: Some(position) }, &[]);
+        assert_eq!(pairs(&read(reader.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())]);
+        assert_eq!(reader.position(), json!({"topic": "t", "partition": 0, "offset": 2}), "{client:?}");
+    }
+}
+
+/// Where the group has committed nothing the start mode decides, and where its offset is gone 'scan.offset-reset': the start mode
+/// decided both, so that messages which had expired were passed over without a word.
+#[test]
+fn members_of_a_group_begin_where_the_table_says() {
+    let cluster = cluster(&[("t", 1)]);
+    write(&*sink(&cluster, &JSON), &[(1, "a"), (2, "b")]);
+    for behind_the_end in ["gone", "goes-on"] {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", behind_the_end);
+        let consumer: BaseConsumer = config.create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset("t", 0, Offset::Offset(90)).unwrap();
+        consumer.commit(&list, CommitMode::Sync).unwrap();
+    }
+    let member = |group: &str, more: &[(&str, &str)]| {
+        let group = [("scan.assignment", "group"), ("properties.group.id", group)];
+        let source = source(&cluster, &[&JSON[..], &group, more].concat());
+        let split = source.splits(1).unwrap().remove(0);
+        let reader = open(&*source, &split, &[]);
+        (source, reader)
+    };
+    let earliest = ("scan.startup.mode", "earliest-offset");
+    let (_source, mut unsaid) = member("unsaid", &[]);
+    let (_source, mut new) = member("new", &[earliest]);
+    let (_source, mut gone) = member("gone", &[earliest]);
+    let (_source, mut goes_on) = member("goes-on", &[("scan.startup.mode", "latest-offset"), ("scan.offset-reset", "earliest")]);
+    let error = failure(unsaid.as_mut());
+    assert!(error.contains("t:0: the group has committed no offset") && error.contains("'scan.startup.mode'"), "{error}");
+    let error = failure(gone.as_mut());
+    assert!(error.contains("t:0: the next offset is 90, but brokers have offsets 0 to 2 now"), "{error}");
+    assert!(error.contains("'scan.offset-reset' = 'earliest'"), "{error}");
+    for reader in [&mut new, &mut goes_on] {
+        assert_eq!(pairs(&read(reader.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())]);
     }
 }

@@ -176,8 +176,13 @@ impl Session<'_> {
             let Some((asked, slot)) = wanted.iter().find(|(a, _)| a.partition == partition && a.topic == topic) else { continue };
             if code != code::NONE {
                 self.shared.trouble(slot, code);
-            } else if let Some(assigned) = self.shared.state().of(slot).filter(|a| a.next == asked.offset) {
-                assigned.next = offset.max(0);
+                continue;
+            }
+            let offset = offset.max(0);
+            let begins = self.shared.state().of(slot).filter(|a| a.next == asked.offset).map(|a| a.next = offset);
+            if begins.is_some() {
+                // In front of all messages, which nobody but this thread fetches.
+                slot.put(Event::Begins(offset));
             }
         }
         Ok(())

@@ -16,6 +16,8 @@ pub enum Came {
     Nothing,
     /// Maybe messages, which [`Feed::messages`] has, and how far they go.
     Messages(Given),
+    /// Where nobody knew the next offset, or it was gone, what follows begins here.
+    Begins(i64),
     /// There is nothing more up to this offset at the moment.
     End(i64),
     /// A broker's error by its code.
@@ -62,6 +64,7 @@ impl Feed {
                     self.next = piece.from;
                     self.fetcher.give_back(self.pieces.put(piece));
                 }
+                Some(Event::Begins(offset)) => return Came::Begins(offset),
                 Some(Event::End(end)) => return Came::End(end),
                 Some(Event::Failed(code, why)) => return Came::Failed(code, why),
                 Some(Event::Unspoken(why)) => return Came::Unspoken(why),

@@ -15,6 +15,8 @@ use crate::partitions::Partition;
 pub enum Event {
     /// Messages, at most so many.
     Piece(Piece, u64),
+    /// Where nobody knew the next offset, or it was gone, what follows begins here.
+    Begins(i64),
     /// There is nothing more up to this offset at the moment.
     End(i64),
     /// An error of the broker's, by its code, and what there is to say. Nothing follows.

@@ -30,7 +30,7 @@ pub mod wire;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -41,14 +41,14 @@ use tidemill_format::options::ByteSize;
 
 use self::ids::{Lease, lease};
 use crate::access::Access;
-use crate::client::{explain, lock};
+use crate::client::lock;
 use crate::options::LostTransactions;
 use crate::partitions::left;
-use crate::producer::Producer;
+use crate::producer::{OUTAGE_WAIT, Producer};
 use crate::properties::Connection;
 
 /// What brokers allow at most by default, ms.
-const TIMEOUT_MS: &str = "900000";
+const TIMEOUT_MS: u64 = 900_000;
 /// How often librdkafka tells its statistics, which have the producer's id.
 const STATISTICS_MS: &str = "250";
 /// How long to wait for them.
@@ -77,6 +77,8 @@ pub struct Prepared {
 pub struct Transactional {
     producer: Producer,
     open: bool,
+    /// For how long brokers leave a transaction open.
+    timeout: Duration,
     id: Lease,
 }
 
@@ -92,7 +94,7 @@ impl Transactional {
     }
 
     fn wrong(&self, doing: &str, error: &KafkaError) -> ConnectError {
-        let why = self.code(error).map_or_else(|| error.to_string(), explain);
+        let why = self.code(error).map_or_else(|| error.to_string(), |code| self.producer.explain(code));
         let more = if let KafkaError::Transaction(e) = error { format!(" ({})", e.string()) } else { String::new() };
         ConnectError::new(format!("{doing} transaction '{}': {why}{more}", self.id.name()))
     }
@@ -128,6 +130,8 @@ pub struct Transactions {
 
 #[derive(Default)]
 struct State {
+    /// Brokers have answered: from now on outages are borne.
+    started: bool,
     /// Producers without a transaction.
     free: Vec<Transactional>,
     /// Those whose transaction waits for its checkpoint, by id.
@@ -156,17 +160,21 @@ impl Transactions {
         })
     }
 
-    /// A producer with an open transaction.
+    /// A producer with an open transaction. Where they have answered before, brokers that do not are waited for until `cancelled` is set.
     ///
     /// # Errors
-    /// Brokers do not answer, or refuse the transaction.
-    pub fn begin(&self) -> Result<Transactional, ConnectError> {
-        let free = lock(&self.state).free.pop();
+    /// Brokers do not answer, or refuse the transaction; the job is being stopped.
+    pub fn begin(&self, cancelled: &AtomicBool) -> Result<Transactional, ConnectError> {
+        let (free, started) = {
+            let mut state = lock(&self.state);
+            (state.free.pop(), state.started)
+        };
         self.hear();
         let mut producer = match free {
             Some(producer) => producer,
-            None => self.connect()?,
+            None => self.connect(started.then_some(cancelled))?,
         };
+        producer.producer.begins(producer.timeout);
         producer.producer.base().begin_transaction().map_err(|e| producer.wrong("beginning", &e))?;
         producer.open = true;
         Ok(producer)
@@ -181,23 +189,30 @@ impl Transactions {
         }
     }
 
-    /// A producer under an id that nobody uses.
-    fn connect(&self) -> Result<Transactional, ConnectError> {
+    /// A producer under an id that nobody uses; `bears` as in [`Producer::connect`].
+    fn connect(&self, bears: Option<&AtomicBool>) -> Result<Transactional, ConnectError> {
         let id = lease(&self.connection.servers, &self.base);
         let mut config = self.connection.producer(self.queue);
         config.set("transactional.id", id.name());
         config.set("enable.idempotence", "true");
         config.set("statistics.interval.ms", STATISTICS_MS);
-        let timeout_ms = self.connection.property("transaction.timeout.ms").unwrap_or(TIMEOUT_MS).to_string();
-        config.set("transaction.timeout.ms", timeout_ms.as_str());
+        let timeout_ms = self.connection.property("transaction.timeout.ms").and_then(|ms| ms.trim().parse().ok()).unwrap_or(TIMEOUT_MS);
+        config.set("transaction.timeout.ms", timeout_ms.to_string());
         let producer = Producer::new(&self.connection, &config, &self.topic)?;
-        producer.connect(self.connection.timeout)?;
-        let transactional = Transactional { producer, open: false, id };
+        producer.connect(self.connection.timeout, bears)?;
+        let transactional = Transactional { producer, open: false, timeout: Duration::from_millis(timeout_ms), id };
         let deadline = Instant::now() + self.connection.timeout.max(Duration::from_secs(30));
+        let goes_on = || bears.map_or_else(|| Instant::now() < deadline, |cancelled| !cancelled.load(Ordering::Acquire));
         loop {
-            match transactional.producer.base().init_transactions(left(deadline)) {
-                Ok(()) => return Ok(transactional),
-                Err(KafkaError::Transaction(e)) if e.is_retriable() && Instant::now() < deadline => {}
+            // What was begun goes on behind a call that has waited long enough.
+            let wait = bears.map_or_else(|| left(deadline), |_| OUTAGE_WAIT);
+            match transactional.producer.base().init_transactions(wait) {
+                Ok(()) => {
+                    transactional.producer.context().alive();
+                    lock(&self.state).started = true;
+                    return Ok(transactional);
+                }
+                Err(KafkaError::Transaction(e)) if e.is_retriable() && goes_on() => transactional.producer.hear(),
                 Err(e) if transactional.code(&e) == Some(RDKafkaErrorCode::InvalidTransactionTimeout) => {
                     return Err(ConnectError::new(format!(
                         "'properties.transaction.timeout.ms' = {timeout_ms} is more than the brokers at {} allow \
@@ -280,7 +295,9 @@ impl Transactions {
         let held: Vec<&str> = prepared.iter().map(|p| p.id.as_str()).collect();
         let leases: Vec<Lease> = held.iter().filter_map(|id| Lease::hold(&self.connection.servers, &self.base, id)).collect();
         lock(&self.state).restored.extend(leases);
-        recover::abort(&self.connection, &self.base, &held)
+        recover::abort(&self.connection, &self.base, &held)?;
+        lock(&self.state).started = true;
+        Ok(())
     }
 }
 

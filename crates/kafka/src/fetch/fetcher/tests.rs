@@ -125,6 +125,7 @@ fn came(feed: &mut Feed) -> Vec<String> {
                 assert_eq!(given.fault, None);
                 return (0..messages.len()).map(shown).collect();
             }
+            Came::Begins(_) => {}
             Came::End(end) => return vec![format!("end {end}")],
             Came::Failed(code, why) => return vec![format!("failed {code} {why}")],
             Came::Unspoken(why) => return vec![format!("unspoken {why}")],

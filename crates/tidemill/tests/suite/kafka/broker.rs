@@ -150,6 +150,16 @@ impl Broker {
         self.process = None;
     }
 
+    /// Has it do nothing any more, though its connections stay.
+    pub fn hang(&self) {
+        self.process.as_ref().expect("it runs").signal("STOP");
+    }
+
+    /// Has it go on where it hung.
+    pub fn go_on(&self) {
+        self.process.as_ref().expect("it runs").signal("CONT");
+    }
+
     /// Ends it in order.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {

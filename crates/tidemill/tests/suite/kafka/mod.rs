@@ -82,7 +82,8 @@ fn jobs_over_a_broker() {
     trouble::members_that_come_and_go(&broker, &client);
     trouble::offsets_wait_for_answers(&broker, &client);
     trouble::two_jobs_with_one_prefix(&broker, &client);
-    // Last, since it takes the broker from others.
+    // Last, since they take the broker from others.
+    trouble::a_broker_that_hangs(&broker, &client);
     trouble::a_broker_that_goes_away(&mut broker, &client);
 }
 

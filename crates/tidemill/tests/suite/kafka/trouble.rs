@@ -193,3 +193,39 @@ pub fn a_broker_that_goes_away(broker: &mut Broker, client: &Client) {
         assert_eq!(code, Some(0), "{errors}");
     }
 }
+
+/// A broker that hangs for longer than an answer may take, and for longer than a start may wait, while a job reads over our own
+/// connections and writes in transactions: nothing is lost, and nothing comes twice.
+pub fn a_broker_that_hangs(broker: &Broker, client: &Client) {
+    let scratch = Scratch::new("kafka-hangs");
+    client.create("hangs-in", 2);
+    client.create("hangs-out", 1);
+    let servers = broker.servers();
+    let exactly = "'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'hangs'";
+    let impatient = "'properties.socket.timeout.ms' = '1500'";
+    let sql = format!(
+        "{OFTEN}CREATE TABLE orders {ORDERS} {};\nCREATE TABLE results (id BIGINT) {};\nINSERT INTO results SELECT id FROM orders;\n",
+        with(&servers, "hangs-in", &format!(", 'scan.client' = 'direct', {impatient}")),
+        with(&servers, "hangs-out", &format!(", {exactly}, {impatient}")).replace("60 s", "5 s"),
+    );
+    let mut process = start(&scratch.write("job.sql", sql), &[]);
+    let mut written = 0;
+    for _ in 0..2 {
+        client.produce("hangs-in", &orders(written, written + 100));
+        wait_for("the rows", || client.values("hangs-out").len() as i64 >= written + 100);
+        // The job is in the midst of these.
+        client.produce("hangs-in", &orders(written + 100, written + 200));
+        broker.hang();
+        // Below 9 s, after which brokers are taken for dead.
+        std::thread::sleep(Duration::from_secs(7));
+        broker.go_on();
+        client.produce("hangs-in", &orders(written + 200, written + 300));
+        written += 300;
+        wait_for("all rows", || ids(client, "hangs-out").len() as i64 == written);
+    }
+    process.signal("INT");
+    let (code, errors) = process.end();
+    assert_eq!(code, Some(0), "{errors}");
+    wait_for("the last transaction to end", || !client.has_open_transactions("hangs-out"));
+    assert_eq!(client.values("hangs-out").len() as i64, written, "some rows came twice");
+}
