@@ -18,6 +18,7 @@ mod selection;
 mod sink;
 mod sockets;
 mod source;
+mod stable_hash;
 
 pub mod blackhole;
 pub mod datagen;
@@ -36,3 +37,4 @@ pub use selection::{FileSelection, Selection};
 pub use sink::{Arrived, Committable, Sink, SinkContext, Visible, Writer, WriterStats};
 pub use sockets::{Bell, Sockets, Watched};
 pub use source::{Changelog, Fetching, Polled, ReadRequest, Reader, ReaderContext, Rows, Source, Split, Waker};
+pub use stable_hash::stable_hash;

@@ -449,7 +449,7 @@ pub(super) fn discard(input: &mut dyn Read, mut at: u64, from: u64, path: &str, 
 pub(super) fn shorter(path: &str, length: u64, position: u64) -> ConnectError {
     ConnectError::new(format!(
         "'{path}' has {length} bytes of content, but {position} were read from it before: it was cut or replaced; \
-         put the file back, or start the job without its checkpoint"
+         put the file back, or have all of it read: by a job without its checkpoint, by an adapter under another name (--id)"
     ))
 }
 

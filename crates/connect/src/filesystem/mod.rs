@@ -17,6 +17,7 @@ pub mod cache;
 mod columns;
 mod directory;
 mod feed;
+mod head;
 pub mod ipc;
 mod listing;
 mod made;

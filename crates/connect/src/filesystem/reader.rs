@@ -16,6 +16,7 @@ use tidemill_format::text::TextFormat;
 use tidemill_format::{BadRecord, Decoded, Decoder};
 
 use super::feed::{Fed, Feed};
+use super::head::Head;
 use super::metadata::Constants;
 use crate::{ConnectError, Polled, Reader, Rows};
 
@@ -90,6 +91,8 @@ pub(super) struct TextReader {
     done: Position,
     lines: Lines,
     constants: Constants,
+    /// How a local file begins.
+    head: Option<Head>,
     /// Bytes pushed into the decoder, and when: pairs of the end of a chunk and its arrival.
     pushed: u64,
     arrivals: VecDeque<(u64, u64)>,
@@ -114,6 +117,7 @@ impl TextReader {
             done: Position::default(),
             lines,
             constants,
+            head: None,
             pushed: 0,
             arrivals: VecDeque::new(),
             arrival_ns: 0,
@@ -122,6 +126,12 @@ impl TextReader {
             another: None,
             failure: None,
         }
+    }
+
+    /// The file begins so, which its positions shall tell.
+    pub fn with_head(mut self, head: Option<Head>) -> Self {
+        self.head = head;
+        self
     }
 
     /// Says that the feed ends at this byte of the file, where a record begins that another reader takes, so that none may
@@ -257,7 +267,12 @@ impl Reader for TextReader {
     }
 
     fn position(&self) -> Value {
-        serde_json::json!(self.reached())
+        let reached = self.reached();
+        let mut position = serde_json::json!(reached);
+        if let Some(head) = &self.head {
+            position["head"] = head.mark(reached.offset).into();
+        }
+        position
     }
 }
 

@@ -20,6 +20,7 @@ use super::avro;
 use super::cache::{self, PageCache, Residency, Tracked};
 use super::directory::Place;
 use super::feed::{self, Feed, Opening, Plan, Tail, Work};
+use super::head::{self, Head};
 use super::ipc::{self, Manner};
 use super::listing::{Item, Kind, Listing};
 use super::members::{MemberPosition, Members, MembersReader};
@@ -270,6 +271,7 @@ impl FileSource {
         let doing = if compression == Compression::None { "reading" } else { "decompressing" };
         let plan = |open: Opening| Plan { path: path.to_string(), open, at, from: base.offset, end, doing, whole: true, tail: None };
         let mut ends_line = true;
+        let mut head = None;
         let (info, feed) = match self.listing.place(path)? {
             Place::Remote(store, object) => {
                 let info = self.listing.info(path, &object);
@@ -296,6 +298,14 @@ impl FileSource {
                         return Err(feed::shorter(path, meta.len(), base.offset));
                     }
                     let file = File::open(path).map_err(|e| ConnectError::io(format!("opening '{path}'"), &e))?;
+                    if let Some(position) = &split.position {
+                        head::check(&file, position, path)?;
+                    }
+                    // Of text in another encoding it is not known how many bytes were read.
+                    if plain || compression != Compression::None {
+                        let begins = Head::read(&file, !plain).map_err(|e| ConnectError::io(format!("reading '{path}'"), &e))?;
+                        head = Some(begins);
+                    }
                     let length = meta.len();
                     // If not, the range ended where the file did when it was cut, and the file has grown.
                     ends_line = end.is_none_or(|end| {
@@ -320,7 +330,7 @@ impl FileSource {
         let decoder = text.decoder_at(&request.physical, &request.projection, base.offset == 0)?;
         let constants = Constants::of(request, &info)?;
         let lines = if start > 0 { Lines::Uncounted(start) } else { Lines::of(text) };
-        let reader = TextReader::new(path.to_string(), feed, decoder, base, lines, constants);
+        let reader = TextReader::new(path.to_string(), feed, decoder, base, lines, constants).with_head(head);
         // Only quotes may reach beyond a line end.
         let another = end.filter(|end| *end < info.size && ends_line && matches!(Cut::of(text), Cut::Quoted(..)));
         Ok(Box::new(match another {

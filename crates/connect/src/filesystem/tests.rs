@@ -50,6 +50,12 @@ fn sink(path: &Path, format: &str, more: &[(&str, &str)]) -> Box<dyn Sink> {
     sink
 }
 
+/// A position without what it tells of how the file begins.
+fn place(mut position: serde_json::Value) -> serde_json::Value {
+    position.as_object_mut().and_then(|p| p.remove("head")).expect("local text tells");
+    position
+}
+
 /// A reader, and the calls of its waker.
 struct Open {
     reader: Box<dyn Reader>,
@@ -216,7 +222,7 @@ fn a_resumed_reader_gives_exactly_the_rest() {
             }
         }
         assert_eq!(seen, 50_000);
-        assert_eq!(split.position, Some(serde_json::json!({"offset": content.len(), "records": 50_000})));
+        assert_eq!(split.position.take().map(place), Some(serde_json::json!({"offset": content.len(), "records": 50_000})));
         split.position = Some(serde_json::json!({"offset": content.len() + 1, "records": 1}));
         let error = match source.open(&split, context()) {
             Err(e) => e.to_string(),
@@ -319,7 +325,7 @@ fn a_followed_file_gives_lines_when_they_are_whole() {
     let mut next = |expect: &str| {
         let rows = open.next(10).unwrap().expect("rows");
         assert_eq!(text::format(&Block::inserts(rows.batch, 0)), expect);
-        open.reader.position()
+        place(open.reader.position())
     };
     assert_eq!(next("+I a 1\n"), serde_json::json!({"offset": 4, "records": 1}));
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();

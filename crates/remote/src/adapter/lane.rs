@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemill_connect::{ConnectError, Polled, Reader, ReaderContext, Rows, Split};
 
+use super::options::split_name;
 use super::{Common, OnError, Progress};
 use crate::flight::blocks::Gather;
 use crate::flight::publisher::{Handshake, Publisher, PublisherOptions, Ready, Sent};
@@ -112,7 +113,7 @@ impl Lane {
             None => format!("{}-{}", common.made, run_id()),
         };
         let options = PublisherOptions {
-            id: format!("{name}/{}", split.id),
+            id: split_name(&name, &split.id),
             keep: !replays,
             projected,
             window: common.to.window.0 as usize,

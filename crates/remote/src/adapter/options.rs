@@ -1,4 +1,9 @@
-//! `--from 'connector=filesystem,path=x.csv,format=csv'`: options of a table in one text.
+//! `--from 'connector=filesystem,path=x.csv,format=csv'`: options of a table in one text, and the names of publishers that they make.
+
+use tidemill_connect::stable_hash;
+
+/// The longest name that a server takes of a publisher, bytes.
+const NAME_BYTES_MAX: usize = 128;
 
 /// The options in a text: `key=value` between commas. A value that holds commas or blanks at its
 /// ends stands in quotes, single or double, which are doubled inside; so may the whole pair.
@@ -75,18 +80,29 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
 
 /// The name that options make: the same options make the same name, in whatever order, so that the
 /// same command goes on where it stood. How rows are put into blocks does not matter, nor a token.
-///
-/// FNV-1a (Fowler, Noll, Vo), 64 bits: it must be the same in every process and version.
 pub fn name_of(options: &[(String, String)]) -> String {
     let mut sorted: Vec<_> = options.iter().filter(|(key, _)| !matches!(key.as_str(), "block.size" | "block.linger" | "token")).collect();
     sorted.sort();
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     // Keys hold no zero bytes, so no two lists of options are one text.
-    for byte in sorted.iter().flat_map(|(key, value)| key.bytes().chain([0]).chain(value.bytes()).chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = stable_hash(sorted.iter().flat_map(|(key, value)| key.bytes().chain([0]).chain(value.bytes()).chain([0])));
     let connector = options.iter().find(|(key, _)| key == "connector").map_or("adapter", |(_, value)| value.as_str());
     format!("{connector}-{hash:016x}")
+}
+
+/// The name of the publisher of a split. Of a split with a long name, as files deep in directories have, the beginning is a hash:
+/// a server takes no name that is longer than [`NAME_BYTES_MAX`].
+pub(super) fn split_name(name: &str, split: &str) -> String {
+    let whole = format!("{name}/{split}");
+    if whole.len() <= NAME_BYTES_MAX {
+        return whole;
+    }
+    let begin = format!("{name}/{:016x}…", stable_hash(split.bytes()));
+    // The end tells most.
+    let mut from = split.len() - NAME_BYTES_MAX.saturating_sub(begin.len()).min(split.len());
+    while !split.is_char_boundary(from) {
+        from += 1;
+    }
+    begin + &split[from..]
 }
 
 #[cfg(test)]
@@ -124,6 +140,18 @@ mod tests {
         wrong("a=1,", "behind the last comma");
         wrong(r#"a="1"#, "not closed");
         wrong(r#"a="1"x"#, "expected a comma");
+    }
+
+    /// Names live in checkpoints of servers: short ones must never change.
+    #[test]
+    fn names_of_splits_are_short_enough() {
+        assert_eq!(split_name("csv-1", "/a/b.csv"), "csv-1//a/b.csv");
+        let long = |end: &str| split_name("filesystem-0123456789abcdef", &format!("/data/{}/{end}", "year=2026/".repeat(30)));
+        let (a, b) = (long("ä.csv"), long("b.csv"));
+        assert!(a != b && a.ends_with("ä.csv") && a.len() <= NAME_BYTES_MAX, "{a} {b}");
+        assert_eq!(a, long("ä.csv"));
+        let of = |path: String| split_name("n", &path);
+        assert_ne!(of(format!("/1/{}", "x".repeat(200))), of(format!("/2/{}", "x".repeat(200))));
     }
 
     #[test]

@@ -97,9 +97,15 @@ fn the_command_line() {
     // The same command goes on where it stood: there is nothing more.
     expect(&finish(tidemill().args(["publish", &url, &json])), 0, &["finished"]);
     assert_eq!(server.per_customer(), per_customer(1000, 1));
-    // An adapter is the same by other words, under a name of its own.
+    // Another file of that name is not taken for it.
+    scratch.write("orders.json", orders(1000, 1200));
+    expect(&finish(tidemill().args(["publish", &url, &json])), 1, &["begins with other bytes", "--id"]);
+    scratch.write("orders.json", orders(0, 1000));
+    // An adapter is the same by other words, under a name of its own, wherever its file lies.
+    let deep = format!("{}/orders.csv", ["year=2026/month=11/day=29"; 8].join("/"));
+    std::fs::create_dir_all(std::path::Path::new(&scratch.at(&deep)).parent().unwrap()).unwrap();
     let csv: String = (0..1000).map(|n| format!("{n},customer {},{}\n", n % 7, n % 200)).collect();
-    let from = format!("connector=filesystem,path={},format=csv,block.size=64", scratch.write("orders.csv", csv));
+    let from = format!("connector=filesystem,path={},format=csv,block.size=64", scratch.write(&deep, csv));
     expect(&finish(tidemill().args(["adapter", "--from", &from, "--to", &url, "--quiet"])), 0, &[]);
     assert_eq!(server.per_customer(), per_customer(1000, 2));
 
