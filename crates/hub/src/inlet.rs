@@ -21,6 +21,7 @@ use serde_json::Value;
 use tidemill_block::{RowKind, clock, rows_bytes};
 use tidemill_connect::{ConnectError, Polled, ReadRequest, Reader, ReaderContext, Rows, Waker};
 
+use crate::error::HubError;
 use crate::stream::{Counters, Mark, ROW_KIND, Stream};
 
 /// The publishers whose marks are kept: each is an entry in every checkpoint.
@@ -121,6 +122,8 @@ pub(crate) struct PublisherState {
     pub name: Option<Arc<str>>,
     /// The number of its connection; 0 if there is none.
     pub session: u64,
+    /// That of its latest connection since the job began; 0 for none.
+    pub seen: u64,
     pub waker: Option<Waker>,
     pub taken: Progress,
     pub given: Progress,
@@ -282,6 +285,21 @@ impl Inlet {
         self.urging.store(true, Ordering::Release);
     }
 
+    /// Forgets a publisher that is not connected; whether there is one of this name.
+    ///
+    /// # Errors
+    /// It is connected.
+    pub fn forget(&self, name: &str) -> Result<bool, HubError> {
+        let mut state = self.lock();
+        let Some(slot) = state.names.get(name).copied() else { return Ok(false) };
+        if state.publishers.get(&slot).is_some_and(|publisher| publisher.session != 0) {
+            return Err(HubError::Refused(format!("publisher '{name}' of stream '{}' is connected; end it and try again", self.stream)));
+        }
+        state.names.remove(name);
+        state.publishers.remove(&slot);
+        Ok(true)
+    }
+
     /// Whether a checkpoint now would acknowledge rows for which a publisher waits.
     pub fn wants_checkpoint(&self, run: u64) -> bool {
         if !self.urging.load(Ordering::Acquire) {
@@ -435,6 +453,20 @@ impl State {
             publisher.waker.as_ref().filter(|_| wanted).cloned()
         };
         self.publishers.values_mut().filter_map(wanting).collect()
+    }
+
+    /// Forgets names of publishers that are not likely to come back, those that were connected longest ago first: all that they sent
+    /// is safe, and they told no position from which they would go on, so each run of theirs has a name of its own.
+    pub fn forget_finished(&mut self, most: usize) {
+        let finished = |p: &PublisherState| p.session == 0 && p.acknowledged >= p.taken.rows && p.taken.position.is_none();
+        let named = self.publishers.iter().filter(|(_, p)| p.name.is_some() && finished(p));
+        let mut slots: Vec<(u64, u64)> = named.map(|(slot, p)| (p.seen, *slot)).collect();
+        slots.sort_unstable();
+        for (_, slot) in slots.into_iter().take(most) {
+            if let Some(name) = self.publishers.remove(&slot).and_then(|publisher| publisher.name) {
+                self.names.remove(&name);
+            }
+        }
     }
 
     /// The marks of all publishers as a checkpoint keeps them, and a number by which [`Inlet::committed`]

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -31,6 +31,10 @@ const STOP_IDLE_MAX: Duration = Duration::from_secs(2);
 const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a waiting writer looks whether its job is being stopped.
 const WAIT_STEP: Duration = Duration::from_millis(50);
+/// So many images of contents that changed meanwhile may be read at once, and any number as long as together they have less than this,
+/// bytes.
+const IMAGES_MAX: usize = 4;
+const IMAGES_BYTES: u64 = 64 << 20;
 /// What a queue counts for a delivery beyond its bytes.
 const DELIVERY_BYTES: u64 = 64;
 
@@ -63,6 +67,8 @@ struct State {
     contents: Option<Contents>,
     /// The contents as subscribers get them, until they change.
     image: Option<VecDeque<Arc<Delivery>>>,
+    /// The last part of each image that somebody may still be reading, and the image's bytes.
+    images: Vec<(Weak<Delivery>, u64)>,
     /// The number of the row after those of the committed contents, of an `exactly-once` stream.
     committed: u64,
     /// The job has read all of its input.
@@ -100,6 +106,7 @@ impl Outlet {
             next_offset: stream.counters.live_offset.load(Ordering::Relaxed),
             contents: parts.contents,
             image: None,
+            images: Vec::new(),
             committed: parts.log.as_ref().map_or(0, |l| l.range().1),
             finished: false,
             stopping: None,
@@ -314,11 +321,25 @@ impl Outlet {
                 (None, _) => Err(self.no_snapshot()),
                 (Some(_), Some(image)) => Ok(Begin::Live(image.clone(), next)),
                 (Some(contents), None) => {
+                    state.images.retain(|(last, _)| last.strong_count() > 0);
+                    let held: u64 = state.images.iter().map(|(_, bytes)| bytes).sum();
+                    if state.images.len() >= IMAGES_MAX && held >= IMAGES_BYTES {
+                        return Err(HubError::TooMany(format!(
+                            "stream '{}': {} subscribers or more have not read the contents with which they began, which have changed since \
+                             ({} MB); try again when they have",
+                            self.stream,
+                            state.images.len(),
+                            held >> 20
+                        )));
+                    }
                     let wrong = |e: ArrowError| HubError::Data(format!("the contents of stream '{}': {e}", self.stream));
                     let mut image = VecDeque::new();
                     for rows in contents.rows(usize::MAX).map_err(wrong)? {
                         let batch = wire_batch(&self.wire, &rows, None, self.info.updating).map_err(wrong)?;
                         image.push_back(Arc::new(Delivery::new(batch, next, true, 0)));
+                    }
+                    if let Some(last) = image.back() {
+                        state.images.push((Arc::downgrade(last), image.iter().map(|part| part.bytes).sum()));
                     }
                     state.image = Some(image.clone());
                     Ok(Begin::Live(image, next))

@@ -12,6 +12,9 @@ use crate::fit::Fit;
 use crate::inlet::{PUBLISHERS_MAX, PublisherState, State, kinds_of};
 use crate::stream::{Mark, ROW_KIND, Stream};
 
+/// So many names are forgotten together where there are too many, so that not each new one looks through all of them.
+const FORGOTTEN_AT_ONCE: usize = PUBLISHERS_MAX / 100;
+
 /// Puts rows into a stream. Dropped, it is disconnected; what it has sent stays.
 pub struct Publisher {
     stream: Arc<Stream>,
@@ -58,11 +61,14 @@ impl Publisher {
         };
         let (schema, changes) = (run.schema.clone(), run.changes);
         let known = if id.is_empty() { None } else { state.names.get(id).copied() };
+        if known.is_none() && state.names.len() >= PUBLISHERS_MAX {
+            state.forget_finished(FORGOTTEN_AT_ONCE);
+        }
         let slot = match known {
             Some(slot) => slot,
             None if !id.is_empty() && state.names.len() >= PUBLISHERS_MAX => {
                 return Err(HubError::TooMany(format!(
-                    "stream '{}' knows {PUBLISHERS_MAX} publishers by name and takes no further name; publish without a name, or under one used before",
+                    "stream '{}' knows {PUBLISHERS_MAX} publishers by name and takes no further name; publish without a name, under one used before, or have one forgotten that is not coming back (DELETE /v1/streams/{{stream}}/publishers/{{name}})",
                     stream.name()
                 )));
             }
@@ -80,7 +86,7 @@ impl Publisher {
         state.sessions += 1;
         let session = state.sessions;
         let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
-        publisher.session = session;
+        (publisher.session, publisher.seen) = (session, session);
         publisher.room_wanted = false;
         let earlier = publisher.waker.replace(waker);
         let run = state.runs;

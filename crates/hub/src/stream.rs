@@ -273,6 +273,14 @@ impl Stream {
         self.running()?.log.as_ref().map_or(Ok(false), |log| log.forget(name))
     }
 
+    /// Forgets a publisher's name, which then begins at its first row. False if it is not known.
+    ///
+    /// # Errors
+    /// [`HubError::Refused`] while it is connected.
+    pub fn forget_publisher(&self, name: &str) -> Result<bool, HubError> {
+        self.inlet.forget(name)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Outlet>>> {
         // A job that panics must not take the peers of others with it.
         self.outlet.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,10 +3,9 @@
 //!
 //! [`Access`] is put into the extensions of every request. A server without tokens listens on loopback
 //! only and gives every request [`Access::all`]; since a browser on the same machine reaches loopback
-//! too, requests that come from a foreign page are refused there.
+//! too, requests that come from a foreign page are refused there ([`pages`]).
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -21,8 +20,10 @@ use tonic::{Code, Status};
 use crate::error::{ApiError, status_of};
 use crate::state::AppState;
 
+mod pages;
 mod tokens;
 
+use pages::from_this_machine;
 pub use tokens::Tokens;
 
 /// Which streams a right is for.
@@ -200,11 +201,25 @@ impl Guard {
     }
 }
 
-/// The middleware: finds the rights of a request, or refuses it in the words of its protocol.
-pub async fn middleware(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+/// The middleware: answers a request or refuses it, and lets pages of this machine read that.
+pub async fn middleware(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let page = pages::page(request.headers());
+    let mut response = answer(&guard, request, next).await;
+    if let Some(page) = page {
+        pages::allow(page, &mut response);
+    }
+    response
+}
+
+/// Finds the rights of a request and has it answered, or refuses it in the words of its protocol.
+async fn answer(guard: &Guard, mut request: Request, next: Next) -> Response {
     // So that a balancer can ask without a token; it learns nothing but that we live.
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
+    }
+    // A browser asks ahead without the token that the page will send.
+    if pages::is_preflight(&request) && (guard.tokens.is_some() || from_this_machine(request.uri(), request.headers()).is_ok()) {
+        return pages::preflight();
     }
     let response = match guard.access(&request) {
         Ok(access) => {
@@ -260,37 +275,6 @@ fn presented<'r>(uri: &Uri, headers: &'r HeaderMap) -> Result<Option<Cow<'r, str
     }
     let query = Query::<InQuery>::try_from_uri(uri).map_err(|e| ApiError::bad_request(format!("reading the query of the address: {e}")))?;
     Ok(query.0.token.map(Cow::Owned))
-}
-
-/// Refuses what a page from elsewhere makes a browser on this machine send: without tokens, whoever
-/// reaches the port may run jobs. Such a request names another host (a name that was pointed at
-/// 127.0.0.1), or says that another page is its origin.
-fn from_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-    let text = |name: header::HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or("?"));
-    let host = uri.host().map(str::to_string).or_else(|| {
-        // A value that is no address counts as a foreign one.
-        text(header::HOST).map(|h| h.parse::<axum::http::uri::Authority>().map_or_else(|_| h.to_string(), |a| a.host().to_string()))
-    });
-    if let Some(host) = host
-        && !is_this_machine(&host)
-    {
-        return Err(ApiError::forbidden(format!("a server without tokens answers only to the names of this machine, not to '{host}'"))
-            .with_help("use http://127.0.0.1 or http://localhost, or give the server --tokens"));
-    }
-    if let Some(origin) = text(header::ORIGIN) {
-        let known = origin.parse::<Uri>().ok().and_then(|o| o.host().map(is_this_machine)).unwrap_or(false);
-        if !known {
-            return Err(ApiError::forbidden(format!("a server without tokens takes no requests from pages of '{origin}'"))
-                .with_help("serve the page from this machine (http://localhost), or give the server --tokens"));
-        }
-    }
-    Ok(())
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let name = bare.trim_end_matches('.').to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

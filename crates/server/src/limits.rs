@@ -19,6 +19,8 @@ pub struct Limits {
     pub subscriber_queue_bytes: u64,
     /// How long a peer may take nothing of what it is sent before its connection is closed.
     pub untaken: Duration,
+    /// How long after it has connected a peer may ask for nothing before its connection is closed.
+    pub unasked: Duration,
 }
 
 impl Default for Limits {
@@ -31,6 +33,7 @@ impl Default for Limits {
             room_patience: Duration::from_secs(5),
             subscriber_queue_bytes: 8 << 20,
             untaken: UNTAKEN_MAX,
+            unasked: UNASKED_MAX,
         }
     }
 }
@@ -38,6 +41,10 @@ impl Default for Limits {
 /// How long a peer may take nothing of what it is sent. A job waits for a subscriber no more than a minute, so one that it
 /// waits for is dropped, and told why if it still listens, before its connection goes.
 pub const UNTAKEN_MAX: Duration = Duration::from_secs(120);
+
+/// How long after it has connected a peer may ask for nothing, though it speaks HTTP/2 and answers pings. Clients connect when
+/// they have something to ask; one that holds a connection in reserve makes another.
+pub const UNASKED_MAX: Duration = Duration::from_secs(60);
 
 /// The least `block_bytes` that may be set: one row of some width must get through.
 pub const BLOCK_BYTES_MIN: usize = 4 << 10;
@@ -106,7 +113,7 @@ pub const JOB_TEXT_BYTES_MAX: usize = 4 << 20;
 /// Jobs of one server: a thread or more each.
 pub const JOBS_MAX: usize = 1000;
 
-/// How many bytes of one name (job, stream, publisher) are accepted.
+/// How many bytes of one name (job, stream, publisher, subscriber) are accepted.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// First wait before a failed job is tried again; doubles up to [`RETRY_MAX`].

@@ -1,7 +1,7 @@
 //! Connections: accepting them up to a bound, TLS, timeouts, HTTP/1.1 and HTTP/2 on one port, and the
 //! graceful end.
 //!
-//! A connection is a task. It is closed when the TLS handshake or the first bytes of HTTP do not come in
+//! A connection is a task. It is closed when the TLS handshake, the first bytes of HTTP or the first request do not come in
 //! time, over HTTP/2 when a PING stays unanswered, and when its peer takes nothing of what it is sent ([`outflow`]);
 //! what runs over HTTP/1.1 for long (WebSocket, event streams) is kept alive by those who serve it. Which request
 //! goes where is not decided here.
@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
 use self::outflow::Outflow;
@@ -205,7 +205,8 @@ where
     let mut ending = listening.ending.subscribe();
     let mut ends = false;
     let mut silent = true;
-    let mut deadline = pin!(sleep(HEADERS_TIMEOUT));
+    let (begun, unasked) = (Instant::now(), listening.state.limits.unasked);
+    let mut deadline = pin!(sleep(HEADERS_TIMEOUT.min(unasked)));
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
     loop {
         tokio::select! {
@@ -216,10 +217,13 @@ where
                 return;
             }
             () = deadline.as_mut(), if silent => {
-                silent = false;
-                if !asked.load(Ordering::Relaxed) && heard.load(Ordering::Relaxed) < PREFACE_BYTES {
+                if asked.load(Ordering::Relaxed) {
+                    silent = false;
+                } else if heard.load(Ordering::Relaxed) < PREFACE_BYTES || begun.elapsed() >= unasked {
                     Counts::add(&listening.state.counts.broken);
                     return;
+                } else {
+                    deadline.as_mut().reset(begun + unasked);
                 }
             }
             // The guard that it gives must not live across an await.

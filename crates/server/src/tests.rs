@@ -128,6 +128,9 @@ fn errors_over_http() {
     // Pages of others may not make a browser on this machine run jobs.
     check(server.ask_with("GET", "/v1/jobs", "host: evil.example\r\n", ""), 403, "names of this machine");
     check(server.ask_with("GET", "/v1/jobs", "origin: https://evil.example\r\n", ""), 403, "pages of");
+    let image = "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n";
+    check(server.ask_with("GET", "/v1/streams/s/events?name=billing&slow=wait", image, ""), 403, "a page of another address");
+    check(server.ask_with("GET", "/v1/jobs", "sec-fetch-site: none\r\nsec-fetch-mode: navigate\r\n", ""), 200, "{\"jobs\":[]}");
     // What is no HTTP is answered or cut off, and disturbs nobody.
     let mut stream = server.connect();
     stream.write_all(b"\x89test nonsense\r\n\r\n").unwrap();
@@ -166,6 +169,40 @@ fn rights_over_http() {
     check(with("reader", "/metrics"), 200, "tidemill_request_errors_total{status=\"404\"} 1\n");
 }
 
+/// No answer said that a page of another port may read it, so none could use `EventSource` or `POST`.
+#[test]
+fn pages_of_this_machine_read_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    std::fs::write(&path, "{\"token\": \"boss\", \"name\": \"b\", \"manage\": true}\n").unwrap();
+    for tokens in [None, Some(path)] {
+        let other = if tokens.is_some() { 401 } else { 403 };
+        let server = Running::new(ServeOptions { tokens, ..ServeOptions::default() });
+        let page = "origin: http://127.0.0.1:3000\r\nsec-fetch-site: same-site\r\n";
+        let allowed = "access-control-allow-origin: http://127.0.0.1:3000\r\n";
+        let token = format!("{page}authorization: Bearer boss\r\n");
+        let text = check(server.ask_with("GET", "/v1/jobs", &token, ""), 200, allowed);
+        assert!(text.contains("vary: Origin\r\n"), "{text}");
+        // Errors of routes, too.
+        check(server.ask_with("GET", "/v1/jobs/none", &token, ""), 404, allowed);
+        // The browser asks before it sends the token.
+        let ahead = format!("{page}access-control-request-method: POST\r\naccess-control-request-headers: authorization\r\n");
+        let text = check(server.ask_with("OPTIONS", "/v1/streams/s", &ahead, ""), 204, allowed);
+        assert!(text.contains("access-control-allow-methods: GET, POST, DELETE\r\n"), "{text}");
+        assert!(text.contains("access-control-allow-headers: authorization, content-type, last-event-id\r\n"), "{text}");
+        // What asks without saying for what is no such question.
+        check(server.ask_with("OPTIONS", "/v1/jobs", &token, ""), 405, "OPTIONS is not answered");
+        let foreign = "origin: https://evil.example\r\naccess-control-request-method: POST\r\n";
+        let text = check(server.ask_with("OPTIONS", "/v1/jobs", foreign, ""), other, "\"error\"");
+        assert!(!text.contains("access-control"), "{text}");
+        let rebound = format!("host: evil.example\r\n{ahead}");
+        check(server.ask_with("OPTIONS", "/v1/jobs", &rebound, ""), if other == 403 { 403 } else { 204 }, "");
+        // Nobody else is told anything.
+        let (_, text) = server.ask("GET", "/v1/jobs", "");
+        assert!(!text.contains("access-control"), "{text}");
+    }
+}
+
 #[test]
 fn too_many_connections() {
     let limits = Limits { connections: 1, ..Limits::default() };
@@ -196,6 +233,42 @@ fn who_takes_nothing_is_let_go() {
     let end = std::iter::repeat_with(|| peer.write_all(request)).find_map(Result::err).unwrap();
     assert!(matches!(end.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{end}");
     check(server.ask("GET", "/metrics", ""), 200, "tidemill_connections_broken_total 1\n");
+}
+
+/// A peer that began with HTTP/2, answered pings and asked for nothing kept its connection for ever.
+#[test]
+fn who_asks_for_nothing_is_let_go() {
+    let limits = Limits { unasked: Duration::from_millis(500), ..Limits::default() };
+    let server = Running::new(ServeOptions { limits, ..ServeOptions::default() });
+    let mut asks = server.connect();
+    let ask = |asks: &mut TcpStream| {
+        write!(asks, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"}") {
+            let mut byte = [0];
+            asks.read_exact(&mut byte).expect("the connection stays");
+            text.extend_from_slice(&byte);
+        }
+    };
+    ask(&mut asks);
+    let mut silent = server.connect();
+    // Not a bound on time: where nobody closes, this hangs.
+    silent.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    // The preface, and settings that set nothing.
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut said = Vec::new();
+    let end = silent.read_to_end(&mut said);
+    assert!(end.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::ConnectionReset), "{end:?}");
+    // It was not closed because it left a ping (a frame of type 6) unanswered.
+    let mut rest = said.as_slice();
+    while let Some((head, more)) = rest.split_at_checked(9) {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        assert_ne!(head[3], 6, "{said:?}");
+        rest = more.get(length..).unwrap_or_default();
+    }
+    check(server.ask("GET", "/metrics", ""), 200, "tidemill_connections_broken_total 1\n");
+    // Who has asked may be silent for longer.
+    ask(&mut asks);
 }
 
 #[test]

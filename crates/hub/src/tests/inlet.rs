@@ -331,3 +331,25 @@ fn a_table_may_take_changes() {
     assert_eq!(stream.stats().refused_malformed, 1);
     assert_eq!(super::source(hub, &[("stream.changes", "upsert")]).changelog(), tidemill_connect::Changelog::Upsert);
 }
+
+/// Names of runs that are over make room for new ones; who told a position, is connected, or has rows that are not safe stays.
+#[test]
+fn names_do_not_fill_a_stream() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let _reader = reader(&source, None);
+    let mut kept = publisher(hub, "kept");
+    taken(&mut kept, &[1], None, Some(json!({"at": 1})));
+    let mut unsafe_rows = publisher(hub, "not safe");
+    taken(&mut unsafe_rows, &[1], None, None);
+    drop((kept, unsafe_rows));
+    let _connected = publisher(hub, "connected");
+    for run in 0..crate::inlet::PUBLISHERS_MAX + 10 {
+        drop(publisher(hub, &format!("run {run}")));
+    }
+    assert_eq!(["kept", "not safe", "run 0"].map(|id| publisher(hub, id).taken().offset), [1, 1, 0]);
+    let stream = hub.stream("s").unwrap();
+    assert!(matches!(stream.forget_publisher("connected"), Err(HubError::Refused(_))));
+    assert_eq!((stream.forget_publisher("kept"), stream.forget_publisher("kept")), (Ok(true), Ok(false)));
+    assert_eq!(publisher(hub, "kept").taken(), Mark::default());
+}

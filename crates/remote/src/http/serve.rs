@@ -16,7 +16,7 @@ use tidemill_block::clock;
 use tidemill_format::compression::Compression;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::answer::Refusal;
 use super::body::{self, Kind, Payload};
@@ -32,6 +32,11 @@ const OPENED_HERE_BYTES: usize = 64 << 10;
 const ROOM_STEP_BYTES: usize = 256 << 10;
 /// How much is set aside at once for a body of an announced length.
 const ANNOUNCED_BYTES_MAX: usize = 1 << 20;
+/// No body holds more room ahead of its bytes than this part of the queue, lest one that never comes keep all others waiting.
+/// Of 64 MB that is 2 MB, so usual bodies get theirs at once.
+const AHEAD_PART: usize = 32;
+/// The same for small queues, of which a step may be more.
+const AHEAD_PART_OF_SMALL: usize = 4;
 /// So much of a refused body is read before the answer, and for so long.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const DISCARD_PATIENCE: Duration = Duration::from_millis(200);
@@ -44,11 +49,13 @@ pub async fn take(State(shared): State<Arc<Shared>>, ConnectInfo(peer): ConnectI
     let _busy = peer.busy();
     let (parts, body) = request.into_parts();
     let mut chunks = body.into_data_stream();
-    match accept(&shared, &peer, &parts, &mut chunks).await {
+    // Whoever waits to be asked for the body sends none before.
+    let mut comes = !parts.headers.contains_key(header::EXPECT);
+    match accept(&shared, &peer, &parts, &mut chunks, &mut comes).await {
         Ok(response) => response,
         Err(refusal) => {
             shared.count_refused();
-            if !parts.headers.contains_key(header::EXPECT) {
+            if comes {
                 discard(&mut chunks).await;
             }
             refusal.into_response()
@@ -70,7 +77,8 @@ async fn discard(chunks: &mut BodyDataStream) {
     let _ = timeout(DISCARD_PATIENCE, all).await;
 }
 
-async fn accept(shared: &Shared, peer: &Peer, parts: &Parts, chunks: &mut BodyDataStream) -> Result<Response, Refusal> {
+/// Says in `comes` that the body is asked for.
+async fn accept(shared: &Shared, peer: &Peer, parts: &Parts, chunks: &mut BodyDataStream, comes: &mut bool) -> Result<Response, Refusal> {
     let path = parts.uri.path();
     let inbox = shared
         .table(path)
@@ -88,15 +96,12 @@ async fn accept(shared: &Shared, peer: &Peer, parts: &Parts, chunks: &mut BodyDa
     if announced.is_some_and(|bytes| bytes > inbox.options.body_max.0) {
         return Err(Refusal::too_large(inbox.options.body_max.0));
     }
+    let announced = announced.map(|bytes| bytes as usize);
     if let Some(bytes) = announced {
-        room.grow(bytes as usize).await.map_err(|why| refused(why, &inbox))?;
+        room.grow(bytes.min(ahead_bytes(&inbox))).await.map_err(|why| refused(why, &inbox))?;
     }
-    let patience = inbox.options.request_timeout;
-    let read = timeout(patience, read(chunks, announced.unwrap_or(0) as usize, &mut room, &inbox)).await;
-    let bytes = read.map_err(|_| {
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} ms", patience.as_millis()))
-            .help("nothing of it was taken; send fewer rows at once, or raise 'request.timeout' of the table")
-    })??;
+    *comes = true;
+    let bytes = read(chunks, announced, &mut room, &inbox).await?;
     let arrival_ns = clock::now_ns();
     let (payload, bytes) = open(kind, packing, bytes, &inbox).await?;
     room.grow(bytes).await.map_err(|why| refused(why, &inbox))?;
@@ -142,24 +147,43 @@ fn described(headers: &HeaderMap, inbox: &Inbox) -> Result<(Kind, Compression), 
     Ok((kind, packing))
 }
 
-/// The whole body; room is taken before its bytes are kept.
-async fn read(chunks: &mut BodyDataStream, announced: usize, room: &mut Room, inbox: &Inbox) -> Result<Vec<u8>, Refusal> {
-    let bytes_max = inbox.options.body_max.0;
-    let mut all = Vec::with_capacity(announced.min(ANNOUNCED_BYTES_MAX));
-    let mut reserved = announced;
-    while let Some(chunk) = chunks.next().await {
+/// The whole body; room is taken before its bytes are kept, little by little. Bodies that have come in part may so wait for each
+/// other: the first that has waited as long as the table allows is refused, and gives back what it has. Only the wait for
+/// bytes counts as the sender's.
+async fn read(chunks: &mut BodyDataStream, announced: Option<usize>, room: &mut Room, inbox: &Inbox) -> Result<Vec<u8>, Refusal> {
+    let (bytes_max, patience) = (inbox.options.body_max.0, inbox.options.request_timeout);
+    let ahead = ahead_bytes(inbox);
+    let (step, whole, mut reserved) = match announced {
+        Some(bytes) => (ahead, bytes, bytes.min(ahead)),
+        None => (ROOM_STEP_BYTES, usize::MAX, 0),
+    };
+    let mut all = Vec::with_capacity(announced.unwrap_or(0).min(ANNOUNCED_BYTES_MAX));
+    let mut left = patience;
+    loop {
+        let begun = Instant::now();
+        let next = timeout(left, chunks.next()).await.map_err(|_| {
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} ms", patience.as_millis()))
+                .help("nothing of it was taken; send fewer rows at once, or raise 'request.timeout' of the table")
+        })?;
+        left = left.saturating_sub(begun.elapsed());
+        let Some(chunk) = next else { return Ok(all) };
         let chunk = chunk.map_err(|e| Refusal::unreadable(format_args!("it broke off ({e})")))?;
         let bytes = all.len() + chunk.len();
         if bytes as u64 > bytes_max {
             return Err(Refusal::too_large(bytes_max));
         }
         if bytes > reserved {
-            reserved = bytes.next_multiple_of(ROOM_STEP_BYTES);
+            reserved = bytes.next_multiple_of(step).min(whole.max(bytes));
             room.grow(reserved).await.map_err(|why| refused(why, inbox))?;
         }
         all.extend_from_slice(&chunk);
     }
-    Ok(all)
+}
+
+/// How much room a body of an announced length may hold ahead of its bytes.
+fn ahead_bytes(inbox: &Inbox) -> usize {
+    let queue = inbox.options.queue.0 as usize;
+    (queue / AHEAD_PART).max(ROOM_STEP_BYTES.min(queue / AHEAD_PART_OF_SMALL)).max(1)
 }
 
 /// Opens a body here or on a thread of its own.
@@ -181,7 +205,10 @@ fn refused(why: Refused, inbox: &Inbox) -> Refusal {
     match why {
         Refused::Full => {
             let waited = inbox.options.queue_timeout;
-            let text = format!("the queue of the table has been full for {} ms: the job does not keep up", waited.as_millis());
+            let text = format!(
+                "the queue of the table has been full for {} ms: the job does not keep up, or other bodies have come in part",
+                waited.as_millis()
+            );
             Refusal::unavailable(text, waited.as_secs().max(1)).help("nothing of the body was taken; send it again later")
         }
         Refused::Gone => Refusal::unavailable("the job that reads the table has ended", 1)

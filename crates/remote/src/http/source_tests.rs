@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -259,6 +259,52 @@ fn a_full_queue_is_told() {
     assert_eq!(post(address, "/t", LINES, b"{\"n\":3}").0, 202);
     reading.until(100, |r| r.rows.len() == 2);
     assert_eq!(reading.rows, ["+I NULL 1", "+I NULL 3"]);
+}
+
+/// Begins a request whose body has so many bytes.
+fn begin(address: SocketAddr, length: usize, more: &str) -> TcpStream {
+    let mut peer = TcpStream::connect(address).unwrap();
+    let head = format!("POST /t HTTP/1.1\r\nHost: h\r\nContent-Type: {LINES}\r\nContent-Length: {length}\r\n{more}\r\n");
+    peer.write_all(head.as_bytes()).unwrap();
+    peer
+}
+
+/// A peer that announced a body as large as the queue and sent nothing of it had the queue for itself for half a minute.
+#[test]
+fn a_body_that_does_not_come_keeps_nobody_waiting() {
+    let (_source, mut reading, address) = table(&[("queue.bytes", "1000000"), ("queue.timeout", "1 ms")]);
+    let mut silent = begin(address, 64 << 20, "Expect: 100-continue\r\n");
+    // It has its room now.
+    assert!(status_line(&mut silent).starts_with("HTTP/1.1 100 "));
+    assert_eq!(post(address, "/t", LINES, b"{\"n\":1}").0, 202);
+    reading.until(100, |r| r.rows == ["+I NULL 1"]);
+}
+
+/// Two that have come in part, and no room for both: one is refused and gives back what it has, so that the other goes on.
+#[test]
+fn bodies_that_come_in_part_do_not_wait_for_each_other_for_ever() {
+    let (_source, mut reading, address) = table(&[("queue.bytes", "1000000"), ("queue.timeout", "20 ms")]);
+    let body = format!("{{\"n\":1}}{}", "\n".repeat(899_993)).into_bytes();
+    // Room is taken by the quarter: the first needs three, the second two.
+    let sent = [600_000, 300_000];
+    let mut peers = sent.map(|bytes| {
+        let mut peer = begin(address, body.len(), "");
+        peer.write_all(&body[..bytes]).unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        peer
+    });
+    let began = Instant::now();
+    let refused = loop {
+        assert!(began.elapsed() < PATIENCE);
+        if let Some(found) = peers.iter().position(|peer| peer.peek(&mut [0]).is_ok()) {
+            break found;
+        }
+    };
+    assert!(status_line(&mut peers[refused]).starts_with("HTTP/1.1 503 "));
+    let other = 1 - refused;
+    peers[other].write_all(&body[sent[other]..]).unwrap();
+    assert!(status_line(&mut peers[other]).starts_with("HTTP/1.1 202 "));
+    reading.until(100, |r| r.rows == ["+I NULL 1"]);
 }
 
 fn commit(address: SocketAddr) -> JoinHandle<(u16, Value)> {

@@ -1,6 +1,6 @@
 //! Rows from a server that we call, or from all peers that connect to us.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use tidemill_connect::socket::intake::{Event, Intake};
@@ -10,7 +10,7 @@ use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split, liste
 use tidemill_format::text::TextFormat;
 use tungstenite::error::ProtocolError;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
-use tungstenite::http::StatusCode;
+use tungstenite::http::{StatusCode, Uri, header};
 use tungstenite::{Error, HandshakeError, WebSocket};
 
 use super::WebSocketOptions;
@@ -211,9 +211,31 @@ impl Callback for Door<'_> {
         if request.uri().path() != self.path {
             return Err(refuse(StatusCode::NOT_FOUND, "no table reads this path\n"));
         }
-        if self.token.is_some_and(|token| !headers::brings(request.headers(), token)) {
-            return Err(refuse(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer <token>\n"));
+        match self.token {
+            Some(token) if !headers::brings(request.headers(), token) => {
+                return Err(refuse(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer <token>\n"));
+            }
+            Some(_) => {}
+            // A browser on this machine reaches loopback for whatever page it shows, and names the page.
+            None => {
+                if let Some(origin) = request.headers().get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("?"))
+                    && !is_page_of_this_machine(origin)
+                {
+                    let why = format!("a table without a token takes no rows from pages of '{origin}'");
+                    return Err(refuse(StatusCode::FORBIDDEN, &format!("{why}; serve the page from this machine (http://localhost)\n")));
+                }
+            }
         }
         Ok(response)
     }
+}
+
+/// Whether the origin of a page is this machine, by a name that nobody else can be given.
+fn is_page_of_this_machine(origin: &str) -> bool {
+    let is_ours = |host: &str| {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let name = bare.trim_end_matches('.').to_ascii_lowercase();
+        name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    };
+    origin.parse::<Uri>().is_ok_and(|origin| origin.host().is_some_and(is_ours))
 }

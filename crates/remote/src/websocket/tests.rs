@@ -315,9 +315,15 @@ fn encrypted_connections() {
 
 /// Calls a listener.
 fn call(address: SocketAddr, path: &str, token: Option<&str>) -> Result<WebSocket<TcpStream>, String> {
+    let token = token.map(|token| ("authorization", format!("Bearer {token}")));
+    call_with(address, path, token)
+}
+
+/// The same with a header.
+fn call_with(address: SocketAddr, path: &str, header: Option<(&'static str, String)>) -> Result<WebSocket<TcpStream>, String> {
     let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
-    if let Some(token) = token {
-        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    if let Some((name, value)) = header {
+        request.headers_mut().insert(name, value.parse().unwrap());
     }
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -379,6 +385,32 @@ fn a_listener_takes_rows_of_all_peers() {
     assert!(peers[0].read().is_err());
     drop((mute, half));
     TcpListener::bind(address).expect("the port is free again");
+}
+
+/// Any page that a browser on this machine showed could open a connection and send rows.
+#[test]
+fn pages_of_others_send_no_rows() {
+    let (listener, address) = local();
+    let mut reading = Reading::listener(listener, &[]);
+    let page = |origin: &str| call_with(address, "/", Some(("origin", origin.to_string())));
+    for foreign in ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1", "null", "file://"] {
+        assert_eq!(page(foreign).err().as_deref(), Some("403 Forbidden"), "{foreign}");
+    }
+    wait_counted(address, |stats| stats.refused == 5);
+    for (n, ours) in ["http://localhost:3000", "https://app.localhost", "http://127.0.0.1:8080", "http://[::1]"].into_iter().enumerate() {
+        let mut socket = page(ours).unwrap();
+        socket.send(row(n)).unwrap();
+        reading.until(1, |r| r.rows.len() > n).unwrap();
+    }
+    // A token says enough.
+    let (listener, address) = local();
+    let mut reading = Reading::listener(listener, &[("token", "geheim")]);
+    let mut request = format!("ws://{address}/").into_client_request().unwrap();
+    request.headers_mut().insert("authorization", "Bearer geheim".parse().unwrap());
+    request.headers_mut().insert("origin", "https://shop.example".parse().unwrap());
+    let (mut socket, _) = tungstenite::client(request, TcpStream::connect(address).unwrap()).unwrap();
+    socket.send(row(9)).unwrap();
+    reading.until(1, |r| r.rows == ["+I NULL 9"]).unwrap();
 }
 
 #[test]

@@ -159,3 +159,28 @@ fn without_tokens_only_this_machine_asks() {
     check("/x", Some("localhost:7733"), Some("https://evil.example"), false);
     check("/x", Some("localhost:7733"), Some("null"), false);
 }
+
+/// A browser names no origin when a page shows an image or follows a link: any page could subscribe under a name.
+#[test]
+fn what_names_no_origin_says_whether_a_page_sends_it() {
+    #[track_caller]
+    fn check(site: &str, mode: &str, origin: Option<&str>, expect: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, "127.0.0.1:7733".parse().unwrap());
+        headers.insert("sec-fetch-site", site.parse().unwrap());
+        headers.insert("sec-fetch-mode", mode.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        assert_eq!(from_this_machine(&"/x".parse().unwrap(), &headers).is_ok(), expect, "{site} {mode} {origin:?}");
+    }
+    check("cross-site", "no-cors", None, false);
+    check("same-site", "no-cors", None, false);
+    check("cross-site", "navigate", None, false);
+    check("none", "navigate", None, true);
+    check("same-origin", "cors", None, true);
+    // Pages of another port of this machine, by the one name or the other.
+    check("same-site", "cors", Some("http://127.0.0.1:3000"), true);
+    check("cross-site", "cors", Some("http://localhost:3000"), true);
+    check("cross-site", "websocket", Some("https://evil.example"), false);
+}

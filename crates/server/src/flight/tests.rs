@@ -341,6 +341,10 @@ async fn a_subscriber_may_bound_the_rows_of_a_message() {
     }
     let error = client.do_get(ticket(json!({"stream": "flight-blocks", "block_size": 0}))).await.unwrap_err();
     assert!(error.message().contains("block_size 0: expected 1 to"), "{error}");
+    for name in [String::new(), "n".repeat(129)] {
+        let error = client.do_get(ticket(json!({"stream": "flight-blocks", "name": name}))).await.unwrap_err();
+        assert!(error.code() == Code::InvalidArgument && error.message().contains("expected 1 to 128"), "{error}");
+    }
 }
 
 /// An acknowledgement has no other way than the call: it stays open behind the end of the rows.

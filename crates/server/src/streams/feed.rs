@@ -14,6 +14,7 @@ use super::{Watch, find};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::filter::RowFilter;
+use crate::limits::NAME_BYTES_MAX;
 use crate::state::{AppState, Counts};
 use crate::waiting::waiting;
 
@@ -64,13 +65,20 @@ impl Feed {
     /// Subscribes. Must be called within the runtime.
     ///
     /// # Errors
-    /// No right, no such stream, nobody writes it, a wrong filter, a start that the stream does not
-    /// offer.
+    /// No right, a name that is empty or too long, no such stream, nobody writes it, a wrong filter, a start that the stream
+    /// does not offer.
     pub fn open(state: &AppState, access: &Access, request: FeedRequest) -> Result<Self, ApiError> {
         access.require_read(&request.stream)?;
         let block_rows = request.block_size.unwrap_or(usize::MAX);
         if request.block_size.is_some_and(|rows| !(1..=BLOCK_ROWS_MAX).contains(&rows)) {
             return Err(ApiError::bad_request(format!("block_size {block_rows}: expected 1 to {BLOCK_ROWS_MAX} rows")));
+        }
+        // A log keeps names, and an empty one could not be named to be forgotten.
+        if let Some(bytes) = request.name.as_ref().map(String::len)
+            && !(1..=NAME_BYTES_MAX).contains(&bytes)
+        {
+            return Err(ApiError::bad_request(format!("the subscriber's name has {bytes} bytes: expected 1 to {NAME_BYTES_MAX}"))
+                .with_help("without a name nothing is acknowledged"));
         }
         let stream = find(state, &request.stream)?;
         let (Some(schema), Some(info)) = (stream.outlet_schema(), stream.outlet_info()) else {
@@ -91,9 +99,9 @@ impl Feed {
             slow: request.slow,
             queue_bytes: request.queue_bytes.map(|bytes| bytes.min(bound)),
         };
-        let subscribe = || stream.subscribe(wanted, waker);
-        // A log keeps names and contents on disk.
-        let subscriber = if info.delivery == DeliveryMode::ExactlyOnce { waiting(subscribe) } else { subscribe() };
+        // A log keeps names and contents on disk, and contents may be large.
+        let takes_long = info.delivery == DeliveryMode::ExactlyOnce || matches!(wanted.from, Start::Snapshot);
+        let subscriber = if takes_long { waiting(|| stream.subscribe(wanted, waker)) } else { stream.subscribe(wanted, waker) };
         let subscriber = subscriber?;
         if subscriber.schema() != schema {
             return Err(ApiError::unavailable(format!("the job that writes stream '{}' was just replaced", request.stream))

@@ -58,6 +58,7 @@ pub fn routes() -> Router<Arc<AppState>> {
         .route("/v1/streams/{name}/events", get(sse::events))
         .route("/v1/streams/{name}/ws", any(websocket::open))
         .route("/v1/streams/{name}/subscriptions/{who}", delete(rows::forget))
+        .route("/v1/streams/{name}/publishers/{who}", delete(rows::forget_publisher))
 }
 
 /// The stream called `name`.

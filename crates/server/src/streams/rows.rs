@@ -82,6 +82,22 @@ pub(super) async fn forget(
     }
 }
 
+/// `DELETE /v1/streams/{name}/publishers/{who}`: what that publisher sent stays, but its name is not kept any more.
+pub(super) async fn forget_publisher(
+    State(state): Shared,
+    Extension(access): Extension<Access>,
+    Path((name, who)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    if !access.may_manage() {
+        access.require_write(&name)?;
+    }
+    match find(&state, &name)?.forget_publisher(&who)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::not_found(format!("no publisher of stream '{name}' is known by the name '{who}'"))
+            .with_help("it is the name given with --id, or by a client, and '/' in it is written %2F")),
+    }
+}
+
 /// The query of [`rows`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -200,6 +200,25 @@ async fn events_go_on_behind_the_last_one() {
     assert!(!text.contains("id: 2\n"), "{text}");
 }
 
+/// Names of any length were kept, and an empty one, which no address of `DELETE` can name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_subscribers_have_a_length() {
+    let address = serve().await;
+    let _job = WriteJob::new("http-names", &[("stream.delivery", "exactly-once")], false);
+    let path = "/v1/streams/http-names";
+    for name in [String::new(), "n".repeat(129)] {
+        let (status, answer) = ask(address, &format!("GET {path}/events?name={name}"), "text/plain", b"").await;
+        assert!(status == 400 && answer["error"].as_str().unwrap().contains("expected 1 to 128"), "{answer}");
+        let upgrade = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13";
+        let upgrade = format!("{upgrade}\r\nsec-websocket-key: dGVzdCBvbmUgdHdvIDM0NQ==");
+        let mut socket = send(address, &format!("GET {path}/ws?name={name} HTTP/1.1\r\n{upgrade}"), b"").await;
+        let answer = read_until(&mut socket, "expected 1 to 128").await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    let mut longest = send(address, &format!("GET {path}/events?name={} HTTP/1.1", "n".repeat(128)), b"").await;
+    read_until(&mut longest, ":\n\n").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_is_forgotten() {
     let address = serve().await;
