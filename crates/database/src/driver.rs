@@ -6,11 +6,12 @@
 //! (`sqlite`, `postgres`, `mysql`, `duckdb`, `sqlserver`, `oracle`, `odbc`).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Int64Type, SchemaRef, TimeUnit};
 
 /// A kind of database, with what is needed to reach one.
 pub trait Driver: Send + Sync {
@@ -47,6 +48,12 @@ pub trait Driver: Send + Sync {
     /// As [`Driver::part_bytes`], of parts that so many connections write beside each other.
     fn part_bytes_beside(&self) -> usize {
         self.part_bytes()
+    }
+
+    /// Whether it is a library in this process: its statements end by themselves, and whoever ends waits for that. A server rolls
+    /// back what a session leaves.
+    fn in_process(&self) -> bool {
+        false
     }
 
     /// Names the database among those that have one writer at a time, the same however its place is written.
@@ -110,7 +117,13 @@ pub trait Dialect: Send + Sync {
     /// # Errors
     /// A value that cannot be such a parameter.
     fn position(&self, value: ArrayRef) -> Result<(ArrayRef, Option<&'static str>), DbError> {
-        Ok((value, None))
+        let cast = self.decimal_cast(value.data_type());
+        Ok((value, cast))
+    }
+
+    /// The type that a parameter of a decimal type is cast to, where it would be compared as a double otherwise.
+    fn decimal_cast(&self, _data_type: &DataType) -> Option<&'static str> {
+        None
     }
 
     /// Two values of a column, one row each, between which a part of its table lies, both included: the parameters that the column is
@@ -148,9 +161,26 @@ pub trait Dialect: Send + Sync {
 /// Microseconds from 1970 to the end of the year 9999, with which time ends in most stores.
 const END_OF_TIME: i64 = 253_402_300_800_000_000;
 
+/// The type for [`Dialect::decimal_cast`] of MySQL, which takes a parameter for a text and compares that with numbers as a double. It has
+/// the digits of all decimals of such a scale, both in front of the point and behind it.
+pub(crate) fn decimal_of_mysql(data_type: &DataType) -> Option<&'static str> {
+    match data_type {
+        DataType::Decimal128(_, scale) => Some(if *scale <= 27 { "DECIMAL(65,27)" } else { "DECIMAL(65,30)" }),
+        _ => None,
+    }
+}
+
 /// The range of [`Dialect::range`] between two values. Of timestamps the upper one stands for all its unit, whose finer moments
-/// the database may have: so a part ends where the next one begins.
+/// the database may have, and of decimal numbers for all fractions behind it: so a part ends where the next one begins.
 pub(crate) fn up_to_the_next(lower: ArrayRef, upper: ArrayRef) -> Result<(ArrayRef, &'static str, ArrayRef), DbError> {
+    if let (DataType::Decimal128(precision, scale), false) = (upper.data_type(), upper.is_null(0)) {
+        let next = upper.as_primitive::<Decimal128Type>().value(0) + 1;
+        if next >= 10i128.pow((*precision).into()) {
+            return Ok((lower, "<=", upper));
+        }
+        let next = Decimal128Array::from(vec![next]).with_precision_and_scale(*precision, *scale)?;
+        return Ok((lower, "<", Arc::new(next)));
+    }
     let (DataType::Timestamp(unit, zone), false) = (upper.data_type(), upper.is_null(0)) else { return Ok((lower, "<=", upper)) };
     let micros = match unit {
         TimeUnit::Second => 1_000_000,
@@ -422,8 +452,6 @@ impl From<DbError> for tidemill_connect::ConnectError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::Int32Array;
 
     use super::*;
@@ -447,6 +475,9 @@ mod tests {
         check(Nanosecond, 3, "<=", (3, Nanosecond));
         check(Second, 253_402_300_799, "<=", (253_402_300_799_999_999, Microsecond));
         check(Microsecond, i64::MAX, "<=", (i64::MAX, Microsecond));
+        let decimal = |n: i128| -> ArrayRef { Arc::new(Decimal128Array::from(vec![n]).with_precision_and_scale(2, 0).unwrap()) };
+        assert_eq!(up_to_the_next(decimal(0), decimal(7)).unwrap(), (decimal(0), "<", decimal(8)));
+        assert_eq!(up_to_the_next(decimal(0), decimal(99)).unwrap(), (decimal(0), "<=", decimal(99)));
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7]));
         assert_eq!(up_to_the_next(numbers.clone(), numbers.clone()).unwrap(), (numbers.clone(), "<=", numbers));
     }

@@ -378,7 +378,8 @@ impl Sink for JdbcSink {
             let cancelled = context.cancelled.clone();
             lanes.push(Box::new(ExactlyOnce::new(self.shared.clone(), slot, id, (directory, prefix), turn, cancelled)));
         }
-        Ok(Box::new(JdbcWriter::new(lanes, target.key.clone(), limits, told, context.cancelled)?))
+        let place = (self.owner.as_str(), self.access.driver.in_process());
+        Ok(Box::new(JdbcWriter::new(place, lanes, target.key.clone(), limits, told, context.cancelled)?))
     }
 
     fn commit(&self, committables: &[Committable]) -> Result<(), ConnectError> {

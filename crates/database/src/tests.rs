@@ -257,6 +257,15 @@ fn a_table_is_read_in_parts() {
     let bounds = [by, ("scan.partition.lower-bound", "300"), ("scan.partition.upper-bound", "599")];
     let source = place.source(&schema, &[], &bounds);
     assert_eq!(read(source.as_ref(), &schema).num_rows(), 99, "100 numbers, one of them NULL");
+    // As decimal numbers, of as many digits as SQLite has for numbers.
+    let decimals = |digits| self::schema(&[("id", DataType::Int64), ("n", DataType::Decimal128(digits, 0)), ("name", DataType::Utf8)]);
+    let columns = decimals(18);
+    let source = place.source(&columns, &[], &[by, ("scan.partition.num", "7")]);
+    assert_eq!((source.splits(4).unwrap().len(), lines(&read(source.as_ref(), &columns))), (7, whole));
+    let source = place.source(&columns, &[], &bounds);
+    assert_eq!(read(source.as_ref(), &columns).num_rows(), 99);
+    let error = JDBC.source(&decimals(19), &mut place.options(&[], &[by])).err().unwrap().to_string();
+    assert!(error.contains("'scan.partition.column' = 'n'") && error.contains("texts in SQLite"), "{error}");
     // Only the count is asked for.
     let source = place.source(&schema, &[], &[]);
     let request = ReadRequest { physical: schema.clone(), projection: Vec::new(), metadata: Vec::new() };

@@ -56,6 +56,10 @@ impl Driver for DuckDriver {
         &DuckDialect
     }
 
+    fn in_process(&self) -> bool {
+        true
+    }
+
     fn connect(&self, _timeout: Duration) -> Result<Box<dyn Connection>, DbError> {
         let (session, user) = instance::connect(&self.path, &self.parameters)?;
         Ok(Box::new(DuckConnection::new(session, user)))

@@ -4,7 +4,7 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use tidemill_format::types::{plain_type, type_name};
 
 use super::nested::has_decimals;
-use crate::driver::{DbError, Dialect};
+use crate::driver::{DbError, Dialect, decimal_of_mysql};
 
 /// The dialect of MySQL and MariaDB.
 pub(super) struct MysqlDialect;
@@ -65,6 +65,10 @@ impl Dialect for MysqlDialect {
 
     fn table_suffix(&self) -> &'static str {
         " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+    }
+
+    fn decimal_cast(&self, data_type: &DataType) -> Option<&'static str> {
+        decimal_of_mysql(data_type)
     }
 }
 

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use tidemill_format::types::{plain_type, type_name};
 
 use super::system::System;
-use crate::driver::{DbError, Dialect, behind_one_by_one};
+use crate::driver::{DbError, Dialect, behind_one_by_one, decimal_of_mysql};
 
 /// The length of a column of text or bytes in a key.
 const KEY_LENGTH: usize = 255;
@@ -75,6 +75,10 @@ impl Dialect for OdbcDialect {
 
     fn behind(&self, columns: &[String], values: &[String]) -> String {
         behind_one_by_one(columns, values)
+    }
+
+    fn decimal_cast(&self, data_type: &DataType) -> Option<&'static str> {
+        if self.0 == System::MySql { decimal_of_mysql(data_type) } else { None }
     }
 
     fn limit_lock_waits(&self, limit: Duration) -> Option<String> {

@@ -1,16 +1,23 @@
 //! The writer of a shard: divides rows among its connections, each of which has a thread.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tidemill_block::Block;
 use tidemill_connect::{Committable, ConnectError, Visible, Writer, WriterStats};
 
 use super::arrivals::Told;
-use super::mailbox::{Limits, Mailbox, Work};
+use super::mailbox::{CANCEL_CHECK, Limits, Mailbox, Work};
 use super::{Lane, batch};
+
+/// How long a writer whose rows are not wanted any more waits for a server. A statement that waits for a lock is then left to itself:
+/// what ends the job shall be known, and the server rolls back what is left.
+const LEAVE_AFTER: Duration = Duration::from_secs(3);
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub(super) struct JdbcWriter {
@@ -23,6 +30,10 @@ pub(super) struct JdbcWriter {
     /// Whom the lanes tell of what is committed.
     told: Told,
     cancelled: Arc<AtomicBool>,
+    /// It is waited for to its end, however long that takes ([`Driver::in_process`](crate::driver::Driver::in_process)).
+    in_process: bool,
+    /// Rows came behind the last that were made safe.
+    dirty: bool,
 }
 
 struct LaneThread {
@@ -31,11 +42,12 @@ struct LaneThread {
 }
 
 impl JdbcWriter {
-    /// A writer over these connections, which tell `told`.
+    /// A writer of table `owner`, as messages have it, over these connections, which tell `told`.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn new(
+        (owner, in_process): (&str, bool),
         lanes: Vec<Box<dyn Lane>>,
         key: Vec<usize>,
         limits: Limits,
@@ -44,13 +56,29 @@ impl JdbcWriter {
     ) -> Result<Self, ConnectError> {
         let mut threads = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            let mailbox = Arc::new(Mailbox::new(limits));
+            let mailbox = Arc::new(Mailbox::new(limits).of(owner));
             let theirs = mailbox.clone();
             let thread = std::thread::Builder::new().name("tidemill-jdbc".into()).spawn(move || serve(lane, &theirs));
             let thread = thread.map_err(|e| ConnectError::io("starting the thread of a connection", &e))?;
             threads.push(LaneThread { mailbox, thread: Some(thread) });
         }
-        Ok(JdbcWriter { lanes: threads, key, next: 0, bytes: 0, told, cancelled })
+        Ok(JdbcWriter { lanes: threads, key, next: 0, bytes: 0, told, cancelled, in_process, dirty: false })
+    }
+}
+
+impl JdbcWriter {
+    /// What a connection has made safe. Of a job that has failed nobody needs it any more.
+    fn answer(&self, mailbox: &Mailbox, answer: &Receiver<Vec<Committable>>) -> Result<Vec<Committable>, ConnectError> {
+        loop {
+            match answer.recv_timeout(CANCEL_CHECK) {
+                Ok(safe) => return Ok(safe),
+                Err(RecvTimeoutError::Disconnected) => return Err(mailbox.failure()),
+                Err(RecvTimeoutError::Timeout) if self.cancelled.load(Ordering::Relaxed) => {
+                    return Err(ConnectError::new("the job is being stopped"));
+                }
+                Err(RecvTimeoutError::Timeout) => mailbox.tell_if_slow(),
+            }
+        }
     }
 }
 
@@ -92,6 +120,8 @@ impl Writer for JdbcWriter {
             return Ok(());
         }
         self.bytes += batch::bytes(&block.batch) as u64;
+        self.dirty = true;
+        self.lanes.iter().for_each(|lane| lane.mailbox.tell_if_slow());
         let lanes = self.lanes.len();
         if lanes == 1 || self.key.is_empty() {
             self.next = (self.next + 1) % lanes;
@@ -124,8 +154,9 @@ impl Writer for JdbcWriter {
         }
         let mut all = Vec::new();
         for (lane, answer) in answers {
-            all.extend(answer.recv().map_err(|_| lane.mailbox.failure())?);
+            all.extend(self.answer(&lane.mailbox, &answer)?);
         }
+        self.dirty = false;
         Ok(all)
     }
 
@@ -138,11 +169,21 @@ impl Drop for JdbcWriter {
     /// What was not prepared is not wanted any more.
     fn drop(&mut self) {
         self.lanes.iter().for_each(|lane| lane.mailbox.close());
+        // Where everything is safe, connections are closed and no more.
+        let patient = self.in_process || !self.dirty;
+        let begun = Instant::now();
         for lane in &mut self.lanes {
-            if let Some(thread) = lane.thread.take() {
+            let Some(thread) = lane.thread.take() else { continue };
+            while !patient && !thread.is_finished() && begun.elapsed() < LEAVE_AFTER {
+                std::thread::sleep(LOOK);
+            }
+            if patient || thread.is_finished() {
                 // It has said why in the mailbox.
                 let _ = thread.join();
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

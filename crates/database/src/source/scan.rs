@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Date32Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Date32Array, Decimal128Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
@@ -17,8 +17,8 @@ use crate::sink::key_rows;
 /// A part of a table: from value to value of the column by which it is divided, in that column's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    pub lower: i64,
-    pub upper: i64,
+    pub lower: i128,
+    pub upper: i128,
     /// The rows without a value are in it, too.
     pub nulls: bool,
 }
@@ -198,7 +198,8 @@ impl Scan {
         if let Some((field, part)) = &self.part {
             let column = self.dialect.quote_column(field.name());
             let (lower, to, upper) = self.dialect.range(bound(part.lower, field)?, bound(part.upper, field)?)?;
-            let (lower, upper) = (add(lower), add(upper));
+            let cast = self.dialect.decimal_cast(field.data_type());
+            let (lower, upper) = (cast_to(add(lower), cast), cast_to(add(upper), cast));
             let or_null = if part.nulls { format!(" OR {column} IS NULL") } else { String::new() };
             conditions.push(format!("({column} >= {lower} AND {column} {to} {upper}{or_null})"));
         }
@@ -246,11 +247,14 @@ fn cast_to(placeholder: String, to: Option<&str>) -> String {
 }
 
 /// A value of a column from its units.
-fn bound(units: i64, field: &Field) -> Result<ArrayRef, DbError> {
+fn bound(units: i128, field: &Field) -> Result<ArrayRef, DbError> {
     Ok(match field.data_type() {
         DataType::Date32 => Arc::new(Date32Array::from(vec![units.clamp(i32::MIN.into(), i32::MAX.into()) as i32])),
+        DataType::Decimal128(precision, scale) => {
+            Arc::new(Decimal128Array::from(vec![units]).with_precision_and_scale(*precision, *scale)?)
+        }
         other => {
-            let value: ArrayRef = Arc::new(Int64Array::from(vec![units]));
+            let value: ArrayRef = Arc::new(Int64Array::from(vec![units.clamp(i64::MIN.into(), i64::MAX.into()) as i64]));
             cast(&value, other)?
         }
     })

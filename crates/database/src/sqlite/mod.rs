@@ -89,6 +89,10 @@ impl Driver for SqliteDriver {
         dialect()
     }
 
+    fn in_process(&self) -> bool {
+        true
+    }
+
     fn connect(&self, timeout: Duration) -> Result<Box<dyn Connection>, DbError> {
         let access = if self.read_only {
             OpenFlags::SQLITE_OPEN_READ_ONLY

@@ -211,6 +211,18 @@ fn lists_rows_and_maps_come_back() {
     types::check_nested(&Scratch::new("nested"), &server.with("types_nested", ", 'sink.create-table' = 'true'"));
 }
 
+#[test]
+fn nanoseconds_are_refused() {
+    let Some(server) = shared() else { return };
+    types::check_nanoseconds(&Scratch::new("nanoseconds"), &server.with("types_nanoseconds", ", 'sink.create-table' = 'true'"));
+}
+
+#[test]
+fn keys_are_of_many_types() {
+    let Some(server) = shared() else { return };
+    types::check_keys(&|table| server.with(table, ", 'sink.create-table' = 'true'"));
+}
+
 /// Types that a job does not make: their ends go into such a table as they came, by both ways.
 #[test]
 fn ends_of_types_of_a_table_that_was_there() {
@@ -397,6 +409,42 @@ fn tables_are_read_in_parts_and_looked_up() {
     let mut expect: Vec<String> = (1..=1_000).filter(|n| n % 2 == 0 && n * 30 <= 20_000).map(|n| format!("{0},n{0}", n * 30)).collect();
     expect.sort();
     assert_eq!(sink_lines(Path::new(&joined)), expect);
+}
+
+/// Numbers that doubles do not tell apart came in several parts, or in none, and a scan that was resumed behind one of them passed rows
+/// over: the server takes a parameter for a text.
+#[test]
+fn tables_are_read_by_large_numbers() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("large-numbers");
+    server.sql(
+        "CREATE TABLE test2.large (u BIGINT UNSIGNED, d DECIMAL(38, 0), n INT, PRIMARY KEY (d)); \
+         INSERT INTO test2.large SELECT 18446744073709551615 - seq, 99999999999999999999999999999999999999 - seq, seq \
+         FROM test2.seq_1_to_20000",
+    );
+    let mut expect: Vec<String> = (1..=20_000).map(|n| n.to_string()).collect();
+    expect.sort();
+    let columns = "u DECIMAL(20, 0), d DECIMAL(38, 0), n INT";
+    let job = |out: &str, key: &str, more: &str| {
+        format!(
+            "CREATE TABLE db ({columns}{key}) {};\n\
+             CREATE TABLE o (n INT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv');\nINSERT INTO o SELECT n FROM db;",
+            server.with("large", more),
+        )
+    };
+    for column in ["u", "d"] {
+        let out = scratch.at(column);
+        let parts = format!(", 'scan.partition.column' = '{column}', 'scan.partition.num' = '7'");
+        runs(&scratch, &job(&out, "", &parts), &["--parallelism", "2"]);
+        assert_eq!(sink_lines(Path::new(&out)), expect, "by {column}");
+    }
+    let (out, state) = (scratch.at("resumed"), scratch.at("state"));
+    let job = job(&out, ", PRIMARY KEY (d) NOT ENFORCED", ", 'scan.fetch-size' = '100'");
+    let more = ["--state-dir", &state, "--parallelism", "1", "--set", "execution.runtime-mode=streaming", "--set", "block.size=100"];
+    let crash = ["--set", "debug.checkpoint-blocks=10", "--set", "debug.abort-after-checkpoints=1"];
+    assert_eq!(run(&scratch, &job, &[&more[..], &crash[..]].concat()).status.code(), Some(137));
+    runs(&scratch, &job, &more);
+    assert_eq!(sink_lines(Path::new(&out)), expect, "resumed");
 }
 
 #[test]

@@ -4,10 +4,12 @@
 //! - [`server`]: a server of a test's own
 //! - [`kills`]: jobs and servers killed at any moment
 //! - [`changes`]: tables that are followed
+//! - [`waits`]: a server that lets jobs wait
 
 mod changes;
 mod kills;
 pub mod server;
+mod waits;
 
 use std::process::Output;
 use std::time::Duration;
@@ -57,6 +59,8 @@ fn jobs_over_postgres() {
     refused_rows(&server);
     values_that_do_not_fit_here(&server);
     locks(&server);
+    waits::a_failed_job_leaves_statements_that_wait(&server);
+    waits::a_server_that_stands_still_holds_the_job_back(&server);
     tables_are_altered(&server);
     a_full_disk_is_said(&server);
     connections_are_encrypted(&server);
@@ -215,6 +219,8 @@ fn made_up_values_come_back(server: &Server) {
     let with = format!("WITH ({}, 'sink.create-table' = 'true')", server.options("types_made_up"));
     types::check(&Scratch::new("postgres-made-up"), &with, 60);
     types::check_nested(&Scratch::new("postgres-nested"), &with.replace("types_made_up", "types_nested"));
+    types::check_nanoseconds(&Scratch::new("postgres-nanoseconds"), &with.replace("types_made_up", "types_nanoseconds"));
+    types::check_keys(&|table| format!("WITH ({}, 'sink.create-table' = 'true')", server.options(table)));
 }
 
 fn tables_are_read_in_parts(server: &Server) {

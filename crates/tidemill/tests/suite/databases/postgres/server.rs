@@ -137,7 +137,24 @@ impl Server {
 
     /// Ends it as a power cut would: all of its processes at once.
     pub fn kill(&mut self) {
-        let Some(parent) = self.process() else { return };
+        let all = self.processes();
+        signal("KILL", &all);
+        wait_for("PostgreSQL to end", || all.iter().all(|id| !alive(*id)));
+    }
+
+    /// Lets it stand still, and with it all of its sessions, as a machine does that has far too much to do.
+    pub fn stand_still(&self) {
+        signal("STOP", &self.processes());
+    }
+
+    /// Lets it go on after that.
+    pub fn go_on(&self) {
+        signal("CONT", &self.processes());
+    }
+
+    /// All of its processes, the first one first; none if it does not run.
+    fn processes(&self) -> Vec<u32> {
+        let Some(parent) = self.process() else { return Vec::new() };
         let mut all = vec![parent];
         for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
             let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
@@ -148,10 +165,7 @@ impl Server {
                 all.push(id);
             }
         }
-        let ids: Vec<String> = all.iter().map(u32::to_string).collect();
-        // One that ended on its own meanwhile is no matter.
-        let _ = Command::new("kill").arg("-9").args(&ids).stderr(Stdio::null()).status();
-        wait_for("PostgreSQL to end", || all.iter().all(|id| !alive(*id)));
+        all
     }
 
     /// The first process of the server, if it runs.
@@ -220,6 +234,14 @@ impl Drop for Server {
             }
         }
         self.kill();
+    }
+}
+
+/// Sends processes a signal by its name. One that ended on its own meanwhile is no matter.
+fn signal(name: &str, processes: &[u32]) {
+    if !processes.is_empty() {
+        let ids: Vec<String> = processes.iter().map(u32::to_string).collect();
+        let _ = Command::new("kill").arg(format!("-{name}")).args(&ids).stderr(Stdio::null()).status();
     }
 }
 
