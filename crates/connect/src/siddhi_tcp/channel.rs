@@ -109,6 +109,11 @@ impl Channel {
         self.room.notify_all();
     }
 
+    /// Whether connections wait until the reader takes something.
+    pub fn is_full(&self) -> bool {
+        self.lock().bytes >= self.bytes_max && !self.is_closed()
+    }
+
     /// For the reader: its worker waits for the sockets that it names.
     pub fn set_borrows(&self) {
         self.borrows.store(true, Ordering::Relaxed);

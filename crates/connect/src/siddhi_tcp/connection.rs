@@ -21,6 +21,8 @@ use super::decode::{Batcher, Place};
 use super::frame::{Assembly, Cut, Frame, split};
 use super::lent::{Lent, Loan};
 use super::listener::Shared;
+use crate::listeners;
+use crate::socket::room::Share;
 
 /// Rows of a batch, unless a single frame has more: what a block has when its size is left to the
 /// engine.
@@ -36,12 +38,23 @@ const LIGHT_READS: u32 = 32;
 /// Serves a connection to its end.
 pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
     let mut connection = Connection::new(shared, peer);
+    let silence_max = shared.frame_silence_max();
+    // Fails only if the peer is gone already, which is found when it is read.
+    let _ = stream.set_read_timeout(Some(silence_max));
     // How the connection ended for a reader that it was lent to.
     let mut told = None;
     let fault = loop {
         let read = match told.take() {
             Some(end) => end,
-            None => stream.read(connection.intake.assembly.space(shared.buffer_bytes_max())),
+            None => match connection.intake.assembly.try_space(shared.buffer_bytes_max(), shared.frame_bytes_max()) {
+                Some(space) => stream.read(space),
+                None => {
+                    if connection.intake.assembly.wait_for_space(shared.frame_bytes_max(), || shared.is_held_up()) {
+                        continue;
+                    }
+                    break connection.crowded_out();
+                }
+            },
         };
         match read {
             Ok(0) => break connection.unfinished("was closed"),
@@ -58,6 +71,13 @@ pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
                 }
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if is_silence(&e) => {
+                let how = format!("was silent for {} ms", silence_max.as_millis());
+                if let Some(fault) = connection.unfinished(&how) {
+                    listeners::silent(shared.address(), 1);
+                    break Some(fault);
+                }
+            }
             Err(e) => break connection.unfinished(&format!("broke ({e})")),
         }
     };
@@ -66,6 +86,11 @@ pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
     }
     // Fails only if the peer was quicker.
     let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// Whether a read has ended because nothing came for so long as it may wait.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// The bytes of a connection.
@@ -98,7 +123,8 @@ impl<'a> Connection<'a> {
     /// Nothing has come yet.
     pub(super) fn new(shared: &'a Shared, peer: &'a str) -> Self {
         let router = Router { shared, peer, routes: Vec::new(), by_name: HashMap::new(), last: 0, touched: Vec::new() };
-        Connection { intake: Intake::default(), router, light_reads: 0, light_route: 0 }
+        let intake = Intake { assembly: Assembly::sharing(Share::new(&shared.room)), ..Intake::default() };
+        Connection { intake, router, light_reads: 0, light_route: 0 }
     }
 
     /// Works off what is complete after so many bytes were read; answers with the fault if these are
@@ -152,7 +178,7 @@ impl<'a> Connection<'a> {
     fn lend(&mut self, channel: &Channel, stream: TcpStream) -> (TcpStream, Option<io::Result<usize>>) {
         let lent = Arc::new(Lent::new(Loan { stream, intake: mem::take(&mut self.intake) }, self.router.peer));
         let taken = channel.lend(&lent);
-        let (loan, end) = lent.returned();
+        let (loan, end) = lent.returned(self.router.shared.frame_silence_max());
         if taken {
             channel.regain();
         }
@@ -164,7 +190,8 @@ impl<'a> Connection<'a> {
     #[cfg(test)]
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<String> {
         while !bytes.is_empty() {
-            let space = self.intake.assembly.space(self.router.shared.buffer_bytes_max());
+            let shared = self.router.shared;
+            let space = self.intake.assembly.try_space(shared.buffer_bytes_max(), shared.frame_bytes_max()).expect("nobody else is here");
             let count = space.len().min(bytes.len());
             space[..count].copy_from_slice(&bytes[..count]);
             bytes = &bytes[count..];
@@ -179,6 +206,19 @@ impl<'a> Connection<'a> {
     fn unfinished(&self, how: &str) -> Option<String> {
         let bytes = self.intake.assembly.data().len();
         (bytes > 0).then(|| format!("the connection {how} inside this frame, of which {bytes} bytes had come"))
+    }
+
+    /// The fault of a connection for whose frame there is no memory; counts it.
+    fn crowded_out(&self) -> Option<String> {
+        let shared = self.router.shared;
+        if !shared.is_stopped() {
+            listeners::turned_away(shared.address());
+        }
+        let (bytes, bytes_max) = (self.intake.assembly.data().len(), shared.room.bytes_max());
+        Some(format!(
+            "there is no room for more than the {bytes} bytes that have come of this frame: what all connections hold of frames that are \
+             not complete has {bytes_max} bytes at most"
+        ))
     }
 
     /// Tells a table why the connection ends: the one it spoke to last, or any.

@@ -10,6 +10,8 @@
 
 use std::fmt;
 
+use crate::socket::room::Share;
+
 /// The first byte of every frame.
 pub const PROTOCOL: u8 = 2;
 /// The protocol byte and the size.
@@ -130,20 +132,33 @@ pub struct Assembly {
     end: usize,
     /// The last read filled all there was.
     filled: bool,
+    /// Of the memory of all connections: as much as there are bytes, or more once it was waited for.
+    share: Share,
 }
 
 /// What a connection that says little takes for its buffer.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
 impl Assembly {
-    /// Room for further bytes, never empty. The buffer grows to `bytes_max` with a peer that fills
-    /// it, and beyond that only with the bytes that have come of a longer frame: a peer that
-    /// announces much and sends little costs little.
+    /// Nothing has come of a connection whose buffer is part of `share`.
+    pub fn sharing(share: Share) -> Self {
+        Assembly { share, ..Assembly::default() }
+    }
+
+    /// As [`Assembly::try_space`] where no memory is shared, and frames have any length.
     pub fn space(&mut self, bytes_max: usize) -> &mut [u8] {
+        self.try_space(bytes_max, usize::MAX).expect("there is always room where no memory is shared")
+    }
+
+    /// Room for further bytes, never empty. The buffer grows to `bytes_max` with a peer that fills
+    /// it, and beyond that only with the bytes that have come of a longer frame, of `frame_bytes_max` at most: a peer that
+    /// announces much and sends little costs little. None if other connections hold so much that this frame cannot go on.
+    pub fn try_space(&mut self, bytes_max: usize, frame_bytes_max: usize) -> Option<&mut [u8]> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
             if self.bytes.len() > bytes_max {
                 self.bytes = Vec::new();
+                self.share.set(0);
             }
         } else if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -151,12 +166,37 @@ impl Assembly {
         }
         let length = self.bytes.len();
         if length < bytes_max && (self.filled || length == 0) {
-            self.bytes.resize((length * 4).clamp(BUFFER_BYTES_MIN.min(bytes_max), bytes_max), 0);
+            let more = (length * 4).clamp(BUFFER_BYTES_MIN.min(bytes_max), bytes_max);
+            if self.share.set_spare(more) {
+                self.grow(more);
+            }
         }
         if self.end == self.bytes.len() {
-            self.bytes.resize((self.end * 2).max(BUFFER_BYTES_MIN), 0);
+            let more = self.needed(frame_bytes_max);
+            if !self.share.set(more) {
+                return None;
+            }
+            self.grow(more);
         }
-        &mut self.bytes[self.end..]
+        Some(&mut self.bytes[self.end..])
+    }
+
+    /// Waits for what [`Assembly::try_space`] did not get; false if there is no room for long, in which the time does not count
+    /// for which a job takes nothing (`is_held_up`).
+    pub fn wait_for_space(&mut self, frame_bytes_max: usize, is_held_up: impl Fn() -> bool) -> bool {
+        let needed = self.needed(frame_bytes_max);
+        self.share.wait(needed, is_held_up)
+    }
+
+    /// Bytes of a buffer in which more of a frame has place than has come.
+    fn needed(&self, frame_bytes_max: usize) -> usize {
+        (self.end * 2).max(BUFFER_BYTES_MIN).min(frame_bytes_max.max(self.end + 1))
+    }
+
+    /// Makes the buffer that long, and takes no more memory for it.
+    fn grow(&mut self, length: usize) {
+        self.bytes.reserve_exact(length - self.bytes.len());
+        self.bytes.resize(length, 0);
     }
 
     /// So many bytes of the space were filled.
@@ -269,5 +309,16 @@ mod tests {
         }
         assembly.consume(assembly.data().len());
         assert!(assembly.space(1 << 20).len() <= 1 << 20);
+    }
+
+    #[test]
+    fn a_buffer_is_no_longer_than_the_longest_frame() {
+        let (mut assembly, come) = (Assembly::default(), 299_999);
+        while assembly.data().len() < come {
+            let left = come - assembly.data().len();
+            let space = assembly.try_space(1 << 10, come + 1).unwrap().len();
+            assembly.advance(space.min(left));
+        }
+        assert_eq!(assembly.bytes.len(), come + 1);
     }
 }

@@ -120,12 +120,20 @@ impl Lent {
         }
     }
 
-    /// For the thread: waits until it is given back, or takes it back. With how it ended, if it has.
-    pub fn returned(&self) -> (Loan, Option<io::Result<usize>>) {
+    /// For the thread: waits until it is given back, or takes it back. With how it ended, if it has: silence of `silence_max`
+    /// in the middle of a frame is such an end.
+    pub fn returned(&self, silence_max: Duration) -> (Loan, Option<io::Result<usize>>) {
         let mut state = self.lock();
         while !self.is_back() {
             state = self.given_back.wait_timeout(state, UNSEEN).unwrap_or_else(PoisonError::into_inner).0;
-            if clock::now_ns().saturating_sub(self.watched.seen_ns()) > UNSEEN.as_nanos() as u64 {
+            let now_ns = clock::now_ns();
+            if now_ns.saturating_sub(self.watched.seen_ns()) > UNSEEN.as_nanos() as u64 {
+                self.back.store(true, Ordering::Relaxed);
+            } else if !self.is_back()
+                && now_ns.saturating_sub(state.pace.read_ns) > silence_max.as_nanos() as u64
+                && state.loan.as_ref().is_some_and(|loan| !loan.intake.assembly.data().is_empty())
+            {
+                state.end = Some(Err(ErrorKind::TimedOut.into()));
                 self.back.store(true, Ordering::Relaxed);
             }
         }
@@ -137,7 +145,11 @@ impl Lent {
     fn read(&self, since_ns: u64, desk: &mut Desk, rows: &mut VecDeque<Rows>) -> bool {
         let mut state = self.lock();
         let Some(loan) = state.loan.as_mut().filter(|_| !self.is_back()) else { return false };
-        let space = loan.intake.assembly.space(desk.shared.buffer_bytes_max());
+        let Some(space) = loan.intake.assembly.try_space(desk.shared.buffer_bytes_max(), desk.shared.frame_bytes_max()) else {
+            // The thread may wait for room, we may not.
+            self.give_back_locked(state, None);
+            return false;
+        };
         let room = space.len();
         let received = receive_now(&loan.stream, space, false);
         let now_ns = clock::now_ns();

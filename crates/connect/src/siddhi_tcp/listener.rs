@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,12 +14,15 @@ use super::channel::Channel;
 use super::{SiddhiOptions, connection};
 use crate::socket::alive;
 use crate::socket::peer::{Acceptor, Peers, spawn};
+use crate::socket::room::Room;
 use crate::{ConnectError, listeners};
 
 /// How long a frame waits for its table, if a job is just being started that has one for its channel.
 const ANNOUNCED_WAIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const ANNOUNCED_CHECK: Duration = Duration::from_millis(1);
+/// How long nothing may come of a frame that has begun. Between frames a connection may be silent for as long as it likes.
+const FRAME_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Names of unknown channels that are counted apart.
 const UNKNOWN_NAMES_MAX: usize = 1000;
 
@@ -54,9 +57,33 @@ pub struct Shared {
     peers: Arc<Peers>,
     frame_bytes_max: AtomicUsize,
     buffer_bytes_max: AtomicUsize,
+    frame_silence_ms_max: AtomicU64,
+    /// For frames that are not complete.
+    pub room: Arc<Room>,
 }
 
 impl Shared {
+    /// The address that is listened on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How long nothing may come of a frame that has begun.
+    pub fn frame_silence_max(&self) -> Duration {
+        Duration::from_millis(self.frame_silence_ms_max.load(Ordering::Relaxed))
+    }
+
+    /// Another such time, for connections that come from now on.
+    #[cfg(test)]
+    pub(super) fn set_frame_silence_max(&self, limit: Duration) {
+        self.frame_silence_ms_max.store(limit.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a table has as much as it takes for now.
+    pub fn is_held_up(&self) -> bool {
+        self.find(Channel::is_full).is_some()
+    }
+
     /// The largest frame that a table of this listener allows.
     pub fn frame_bytes_max(&self) -> usize {
         self.frame_bytes_max.load(Ordering::Relaxed)
@@ -146,7 +173,15 @@ pub(super) fn lease_with(
     // Which table a frame is for is known only when all of it is there: the largest bound counts.
     shared.frame_bytes_max.fetch_max(options.frame_max.0 as usize, Ordering::Relaxed);
     shared.buffer_bytes_max.fetch_max(options.receive_buffer.0 as usize, Ordering::Relaxed);
+    shared.room.fit(room_bytes(options));
     Ok(Lease { shared })
+}
+
+/// What the connections of a listener hold together, at least: one that keeps sending and one with the largest frame, or what
+/// may wait for the job.
+fn room_bytes(options: &SiddhiOptions) -> usize {
+    let twice = options.frame_max.0.max(options.receive_buffer.0) * 2;
+    twice.max(options.source_queue.0) as usize
 }
 
 fn start(address: SocketAddr, socket: TcpListener, options: &SiddhiOptions) -> Result<Listener, ConnectError> {
@@ -158,6 +193,8 @@ fn start(address: SocketAddr, socket: TcpListener, options: &SiddhiOptions) -> R
         // Known before anybody connects: by a bound of nothing the first frame would be too long.
         frame_bytes_max: AtomicUsize::new(options.frame_max.0 as usize),
         buffer_bytes_max: AtomicUsize::new(options.receive_buffer.0 as usize),
+        frame_silence_ms_max: AtomicU64::new(FRAME_SILENCE_MAX.as_millis() as u64),
+        room: Arc::new(Room::new(peers.clone(), room_bytes(options))),
     });
     let serving = shared.clone();
     let acceptor = Acceptor::start(socket, peers, options.connections_max, move |peer, stream, place| {

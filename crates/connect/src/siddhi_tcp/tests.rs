@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMillisecondArray,
@@ -301,6 +301,73 @@ fn what_is_no_frame_costs_its_connection_only() {
         assert_eq!(*at, format!("{peer} frame 2"), "{reason}");
         assert!(why.starts_with(reason) && why.ends_with("the connection ends here"), "{why}");
     }
+}
+
+/// Waits until what connections hold of unfinished frames is as wanted.
+fn wait_taken(place: &Place, wanted: usize) {
+    let end = Instant::now() + PATIENCE;
+    while place.lease.shared().room.taken() != wanted {
+        assert!(Instant::now() < end, "{} bytes are held", place.lease.shared().room.taken());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Each connection was bounded by itself: many that began a large frame and never ended it took all memory.
+#[test]
+fn frames_that_are_not_complete_have_a_bound_together() {
+    let place = place(&[("receive-buffer", "1024")]);
+    let mut reading = place.read("t", &numbers(), &[("receive-buffer", "1024")]);
+    let long = events("t", 0, 10_000);
+    place.lease.shared().room.limit(256 << 10, Duration::ZERO);
+    let mut first = place.connect();
+    first.write_all(&long[..150_000]).unwrap();
+    wait_taken(&place, 256 << 10);
+    let mut second = place.connect();
+    let peer = second.local_addr().unwrap();
+    // It may be cut off meanwhile.
+    let _ = second.write_all(&long[..150_000]);
+    reading.until(100, |r| r.bad.len() == 1);
+    let (whose, why) = &reading.bad[0];
+    assert_eq!(*whose, format!("{peer} frame 1"));
+    assert!(why.starts_with("there is no room for more than the 65536 bytes that have come") && why.ends_with("ends here"), "{why}");
+    assert_eq!(crate::listeners::stats()[&format!("127.0.0.1:{}", place.port)].turned_away, 1);
+    // What is small needs no room, and what has some goes on.
+    place.connect().write_all(&events("t", 7, 1)).unwrap();
+    reading.until(100, |r| r.rows.len() == 1);
+    first.write_all(&long[150_000..]).unwrap();
+    reading.until(10_000, |r| r.rows.len() == 10_001);
+    assert!(reading.rows[1..] == expected(0..10_000));
+    wait_taken(&place, 0);
+    // Who finds no room waits for it while there is hope.
+    place.lease.shared().room.limit(256 << 10, PATIENCE);
+    first.write_all(&long[..150_000]).unwrap();
+    wait_taken(&place, 256 << 10);
+    let (mut third, whole) = (place.connect(), long.clone());
+    let sender = thread::spawn(move || third.write_all(&whole).map(|()| third).unwrap());
+    first.write_all(&long[150_000..]).unwrap();
+    reading.until(10_000, |r| r.rows.len() == 30_001);
+    assert_eq!(reading.bad.len(), 1);
+    drop(sender.join().unwrap());
+}
+
+/// What had come of such a frame was held for ever.
+#[test]
+fn a_peer_that_stops_in_the_middle_of_a_frame_is_cut_off() {
+    let place = place(&[]);
+    place.lease.shared().set_frame_silence_max(Duration::from_millis(200));
+    let mut reading = place.read("t", &numbers(), &[]);
+    let (mut good, mut half) = (place.connect(), place.connect());
+    good.write_all(&events("t", 0, 1)).unwrap();
+    half.write_all(&events("t", 1, 2)[..30]).unwrap();
+    reading.until(100, |r| r.bad.len() == 1);
+    let expect = "the connection was silent for 200 ms inside this frame, of which 30 bytes had come; the connection ends here";
+    assert_eq!(reading.bad[0], (format!("{} frame 1", half.local_addr().unwrap()), expect.to_string()));
+    assert_eq!(crate::listeners::stats()[&format!("127.0.0.1:{}", place.port)].silent, 1);
+    // Between frames anybody may be silent.
+    thread::sleep(Duration::from_millis(300));
+    good.write_all(&events("t", 1, 1)).unwrap();
+    reading.until(100, |r| r.rows.len() == 2);
+    assert_eq!(reading.rows, expected(0..2));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! - [`feed`]: the bytes of one peer become rows
 //! - [`peer`]: connecting, accepting, and stopping threads that wait for a peer
 //! - [`alive`]: whether a peer is still there
+//! - [`room`]: memory that the connections of a listener share
 //! - [`queue`]: bytes on their way to a peer
 //! - [`source`], [`sink`]: the two directions
 
@@ -15,6 +16,7 @@ pub mod feed;
 pub mod intake;
 pub mod peer;
 mod queue;
+pub mod room;
 mod sink;
 mod source;
 

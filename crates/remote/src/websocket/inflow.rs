@@ -10,6 +10,7 @@ use crossbeam_channel::Sender;
 use tidemill_block::clock;
 use tidemill_connect::Waker;
 use tidemill_connect::socket::intake::{CHUNK_BYTES, Event};
+use tidemill_connect::socket::room::Share;
 use tungstenite::error::{CapacityError, ProtocolError};
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -47,7 +48,20 @@ pub struct Inflow {
     arrival_ns: u64,
     /// Something came since this was last set to false.
     heard: bool,
+    /// Bytes that have come of messages that are not handed over, those of control frames left out.
+    held: usize,
+    /// The last message that came is whole: once it is handed over nothing is held.
+    whole: bool,
+    /// What is held is part of this.
+    share: Share,
+    /// There was no room for more.
+    crowded_out: bool,
+    /// The last read has ended because nothing came.
+    timed_out: bool,
 }
+
+/// What a control frame of a peer has beside its payload: two bytes and the mask.
+const CONTROL_BYTES: usize = 6;
 
 /// How a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +72,10 @@ pub enum End {
     Broken(String),
     /// The peer says nothing, not even that it is there.
     Silent,
+    /// Nothing more came of a message.
+    Stalled,
+    /// There was no room for more of a message.
+    CrowdedOut(String),
     /// The peer sent what is no message; something of it is lost.
     Offence(String),
 }
@@ -68,15 +86,28 @@ impl End {
         match self {
             End::Closed => None,
             End::Silent => Some("the peer does not answer pings"),
-            End::Broken(why) | End::Offence(why) => Some(why),
+            End::Stalled => Some("nothing more came of a message"),
+            End::Broken(why) | End::CrowdedOut(why) | End::Offence(why) => Some(why),
         }
     }
 }
 
 impl Inflow {
-    /// The messages of `peer`.
-    pub fn new(transport: Transport, outlet: Outlet, peer: u64) -> Self {
-        Inflow { transport, outlet, peer, gathered: Vec::new(), arrival_ns: 0, heard: false }
+    /// The messages of `peer`. What it holds is part of `share`.
+    pub fn new(transport: Transport, outlet: Outlet, peer: u64, share: Share) -> Self {
+        Inflow {
+            transport,
+            outlet,
+            peer,
+            gathered: Vec::new(),
+            arrival_ns: 0,
+            heard: false,
+            held: 0,
+            whole: false,
+            share,
+            crowded_out: false,
+            timed_out: false,
+        }
     }
 
     /// The connection below.
@@ -84,8 +115,24 @@ impl Inflow {
         self.transport.tcp()
     }
 
+    /// Takes note of a control frame: it is held by nobody, also between the frames of a message.
+    fn pass_over(&mut self, payload: &[u8]) {
+        self.held = self.held.saturating_sub(CONTROL_BYTES + payload.len());
+    }
+
+    /// Sees to it that what is held finds room. Waits while there is none and others go on.
+    fn find_room(&mut self) -> io::Result<()> {
+        let sender = &self.outlet.sender;
+        if self.share.set(self.held) || self.share.wait(self.held, || sender.is_full()) {
+            return Ok(());
+        }
+        self.crowded_out = true;
+        Err(io::Error::other("there is no room for the rest of the message"))
+    }
+
     /// Adds a message. Each ends its last record, whether it has a line end or not.
     fn add(&mut self, message: &[u8]) -> io::Result<()> {
+        self.whole = true;
         let from = self.gathered.len();
         self.gathered.extend_from_slice(message);
         if self.outlet.arrays && message.trim_ascii_start().first() == Some(&b'[') && split_values(&mut self.gathered[from..]).is_err() {
@@ -123,7 +170,14 @@ impl Inflow {
 impl Read for Inflow {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.hand_over()?;
-        let read = self.transport.read(buffer)?;
+        if std::mem::take(&mut self.whole) {
+            self.held = 0;
+        }
+        self.find_room()?;
+        let read = self.transport.read(buffer);
+        self.timed_out = read.as_ref().is_err_and(is_silence);
+        let read = read?;
+        self.held += read;
         self.heard = true;
         self.arrival_ns = clock::now_ns();
         Ok(read)
@@ -141,9 +195,11 @@ impl Write for Inflow {
 }
 
 /// Takes messages until the connection ends. With `pings` a read that times out asks the peer whether it
-/// is there.
+/// is there; without, the connection ends if that is in the middle of a message.
 pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
     let mut asked = false;
+    // The handshake is over.
+    socket.get_mut().held = 0;
     let end = loop {
         let taken = match socket.read() {
             Ok(Message::Text(text)) => socket.get_mut().add(text.as_str().as_bytes()),
@@ -153,8 +209,22 @@ pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
                 let _ = socket.flush();
                 break closed(frame);
             }
-            Ok(_) => Ok(()),
-            Err(Error::Io(e)) if pings && matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(Message::Ping(payload) | Message::Pong(payload)) => {
+                socket.get_mut().pass_over(&payload);
+                Ok(())
+            }
+            Ok(Message::Frame(_)) => Ok(()),
+            Err(Error::Io(_)) if socket.get_ref().crowded_out => break crowded_out(socket),
+            Err(Error::Io(_)) if !pings && socket.get_ref().timed_out => {
+                let inflow = socket.get_mut();
+                inflow.timed_out = false;
+                if inflow.held > 0 {
+                    inflow.mark();
+                    break End::Stalled;
+                }
+                Ok(())
+            }
+            Err(Error::Io(e)) if pings && is_silence(&e) => {
                 let heard = std::mem::take(&mut socket.get_mut().heard);
                 if asked && !heard {
                     break End::Silent;
@@ -181,6 +251,11 @@ pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
     end
 }
 
+/// Whether a read has ended because nothing came for so long as it may wait.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
 /// What a close frame means.
 pub fn closed(frame: Option<CloseFrame>) -> End {
     match frame {
@@ -190,6 +265,16 @@ pub fn closed(frame: Option<CloseFrame>) -> End {
         }
         _ => End::Closed,
     }
+}
+
+/// Tells a peer for whose message there is no room that it must go, and leaves a trace.
+fn crowded_out(socket: &mut WebSocket<Inflow>) -> End {
+    let reason = "too many large messages of others";
+    // It may be gone already.
+    let _ = socket.close(Some(CloseFrame { code: CloseCode::Again, reason: reason.into() }));
+    let inflow = socket.get_mut();
+    inflow.mark();
+    End::CrowdedOut(format!("there is no room for more than the {} bytes that have come of a message: {reason}", inflow.held))
 }
 
 /// Tells the peer what it has done, and leaves a trace.

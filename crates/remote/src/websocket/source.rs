@@ -1,10 +1,12 @@
 //! Rows from a server that we call, or from all peers that connect to us.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidemill_connect::socket::intake::{Event, Intake};
 use tidemill_connect::socket::peer::{Acceptor, Peers, StopOnDrop, spawn};
+use tidemill_connect::socket::room::{Room, Share};
 use tidemill_connect::socket::{Mode, alive};
 use tidemill_connect::{ConnectError, Reader, ReaderContext, Source, Split, listeners};
 use tidemill_format::text::TextFormat;
@@ -17,6 +19,9 @@ use super::WebSocketOptions;
 use super::connect::{Target, Transport, WRITE_TIMEOUT};
 use super::inflow::{End, Inflow, Outlet, read};
 use crate::headers;
+
+/// How long nothing may come of a message that has begun, where no pings ask whether the peer is there.
+const MESSAGE_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The source.
 pub struct WebSocketSource {
@@ -47,7 +52,10 @@ impl Source for WebSocketSource {
                 let listener = TcpListener::bind(address).map_err(|e| {
                     ConnectError::new(format!("listening on {}:{}: {e}; choose another 'port' or 'hostname'", address.0, address.1))
                 })?;
-                self.listener(listener, context)?
+                let peers = Arc::new(Peers::default());
+                // For one of the largest messages at least, in one frame after another.
+                let room = Arc::new(Room::new(peers.clone(), 2 * self.options.message_max.0 as usize));
+                self.listener(listener, context, peers, room)?
             }
         }))
     }
@@ -71,9 +79,14 @@ impl WebSocketSource {
         Ok(intake.guarded(StopOnDrop(peers)))
     }
 
-    /// Reads from everybody who connects.
-    pub(super) fn listener(&self, listener: TcpListener, context: ReaderContext) -> Result<Intake, ConnectError> {
-        let peers = Arc::new(Peers::default());
+    /// Reads from everybody who connects. What messages hold that are not complete finds place in `room`, which is one for `peers`.
+    pub(super) fn listener(
+        &self,
+        listener: TcpListener,
+        context: ReaderContext,
+        peers: Arc<Peers>,
+        room: Arc<Room>,
+    ) -> Result<Intake, ConnectError> {
         let (outlet, intake) = self.intake(context);
         let refusing = peers.clone();
         let intake = intake.refusing(move |peer| refusing.cut(peer));
@@ -83,8 +96,10 @@ impl WebSocketSource {
             let (peers, outlet, options) = (registry.clone(), outlet.clone(), options.clone());
             // Fails only if the peer is gone already, which is found when it is read.
             let _ = alive::acknowledging(&stream);
+            let share = Share::new(&room);
             let run = move || {
-                serve(&options, stream, &outlet, peer, place, address);
+                let inflow = Inflow::new(Transport::Plain(stream), outlet.clone(), peer, share);
+                serve(&options, inflow, &outlet, peer, place, address);
                 peers.remove(peer);
             };
             if spawn("tidemill-websocket", run).is_err() {
@@ -97,16 +112,16 @@ impl WebSocketSource {
     }
 }
 
-/// Reads as often as asked for: with pings a read may take no longer than their interval.
-fn begin(socket: &WebSocket<Inflow>, options: &WebSocketOptions) -> std::io::Result<()> {
-    socket.get_ref().tcp().set_read_timeout(options.ping())
+/// Reads for so long at a time: with pings no longer than their interval.
+fn begin(socket: &WebSocket<Inflow>, limit: Option<Duration>) -> std::io::Result<()> {
+    socket.get_ref().tcp().set_read_timeout(limit)
 }
 
 /// What is told of a connection that has ended. What a record lacks that was begun is not known.
 fn closed(peer: u64, end: &End) -> Event {
     let unfinished = match (end, end.why()) {
         (_, None) => "the connection was closed inside this record".to_string(),
-        (End::Offence(_), Some(why)) => why.to_string(),
+        (End::Offence(_) | End::CrowdedOut(_), Some(why)) => why.to_string(),
         (_, Some(why)) => format!("the connection broke ({why}) inside this record"),
     };
     Event::Closed { peer, unfinished: Some(unfinished) }
@@ -122,7 +137,8 @@ struct Client {
 
 impl Client {
     fn connect(&self, peer: u64, again: bool) -> Result<WebSocket<Inflow>, ConnectError> {
-        let wrap = |transport| Inflow::new(transport, self.outlet.clone(), peer);
+        // One server that was chosen has nobody to share with.
+        let wrap = |transport| Inflow::new(transport, self.outlet.clone(), peer, Share::default());
         self.target.connect(&self.peers, peer, again, "", wrap)
     }
 
@@ -140,7 +156,7 @@ impl Client {
             if !self.outlet.send(Event::Opened { peer, place: place.clone() }) {
                 return;
             }
-            let end = match begin(&socket, &self.options) {
+            let end = match begin(&socket, self.options.ping()) {
                 Ok(()) => read(&mut socket, self.options.ping().is_some()),
                 Err(e) => End::Broken(e.to_string()),
             };
@@ -167,13 +183,13 @@ impl Client {
 }
 
 /// Reads from a peer of the listener at `address` until it goes.
-fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u64, place: String, address: SocketAddr) {
+fn serve(options: &WebSocketOptions, inflow: Inflow, outlet: &Outlet, peer: u64, place: String, address: SocketAddr) {
+    let stream = inflow.tcp();
     // A peer that does not agree on the protocol in time is let go, and others are served meanwhile.
     let patience = Some(options.connect_timeout);
     if stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT))).is_err() {
         return;
     }
-    let inflow = Inflow::new(Transport::Plain(stream), outlet.clone(), peer);
     let door = Door { path: &options.path, token: options.token.as_deref() };
     let mut socket = match tungstenite::accept_hdr_with_config(inflow, door, Some(options.config(0))) {
         Ok(socket) => socket,
@@ -185,12 +201,14 @@ fn serve(options: &WebSocketOptions, stream: TcpStream, outlet: &Outlet, peer: u
     if !outlet.send(Event::Opened { peer, place }) {
         return;
     }
-    let end = match begin(&socket, options) {
+    let end = match begin(&socket, options.ping().or(Some(MESSAGE_SILENCE_MAX))) {
         Ok(()) => read(&mut socket, options.ping().is_some()),
         Err(e) => End::Broken(e.to_string()),
     };
-    if end == End::Silent {
-        listeners::silent(address, 1);
+    match end {
+        End::Silent | End::Stalled => listeners::silent(address, 1),
+        End::CrowdedOut(_) => listeners::turned_away(address),
+        _ => {}
     }
     outlet.send(closed(peer, &end));
 }

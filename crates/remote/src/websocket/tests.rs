@@ -13,10 +13,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use rustls::{ServerConnection, StreamOwned};
 use tidemill_block::{Block, text};
 use tidemill_connect::listeners::ListenerStats;
+use tidemill_connect::socket::peer::Peers;
+use tidemill_connect::socket::room::{Room, Share};
 use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, SinkContext, Waker, Writer, listeners};
 use tidemill_format::text::TextFormat;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
+use tungstenite::protocol::Role;
 use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 use super::*;
@@ -68,12 +71,19 @@ impl Reading {
 
     /// Reads from everybody who connects.
     fn listener(listener: TcpListener, more: &[(&str, &str)]) -> Self {
+        Reading::listener_with_room(listener, more).0
+    }
+
+    /// As [`Reading::listener`], with the memory that its peers share.
+    fn listener_with_room(listener: TcpListener, more: &[(&str, &str)]) -> (Self, Arc<Room>) {
         let pairs: Vec<_> = [("mode", "listener"), ("port", "1")].into_iter().chain(more.iter().copied()).collect();
         let options = WebSocketOptions::checked(&mut raw(&pairs)).unwrap();
         let format = TextFormat::take("json", &mut raw(&[])).unwrap();
         let (context, woken) = context();
-        let intake = source::WebSocketSource { options, format, target: None }.listener(listener, context).unwrap();
-        Reading { reader: Box::new(intake), woken, rows: Vec::new(), bad: Vec::new() }
+        let peers = Arc::new(Peers::default());
+        let room = Arc::new(Room::new(peers.clone(), 0));
+        let intake = source::WebSocketSource { options, format, target: None }.listener(listener, context, peers, room.clone()).unwrap();
+        (Reading { reader: Box::new(intake), woken, rows: Vec::new(), bad: Vec::new() }, room)
     }
 
     /// Polls until the end or until `enough`; the error if there is one.
@@ -436,6 +446,66 @@ fn a_peer_that_breaks_the_rules_harms_only_itself() {
     good.send(row(2)).unwrap();
     reading.until(100, |r| r.rows.len() == 2).unwrap();
     assert_eq!(reading.rows, ["+I NULL 1", "+I NULL 2"]);
+}
+
+/// Sends the head of a frame of text of 10 MB with a mask of zeros, and so many bytes of it.
+fn begin_message(socket: &mut WebSocket<TcpStream>, bytes: usize) -> std::io::Result<()> {
+    let mut frame = [&[0x81, 0xff][..], &(10u64 << 20).to_be_bytes(), &[0; 4]].concat();
+    frame.resize(frame.len() + bytes, b'x');
+    socket.get_mut().write_all(&frame)
+}
+
+/// Each peer was bounded by itself: many that began a large message and never ended it took all memory.
+#[test]
+fn messages_that_are_not_complete_have_a_bound_together() {
+    let (listener, address) = local();
+    let (mut reading, room) = Reading::listener_with_room(listener, &[("ping.interval", "600 s")]);
+    room.limit(1 << 20, Duration::ZERO);
+    let [mut first, mut second, mut good] = [(); 3].map(|()| call(address, "/", None).unwrap());
+    begin_message(&mut first, 900 << 10).unwrap();
+    let began = Instant::now();
+    while room.taken() < 900 << 10 {
+        assert!(began.elapsed() < PATIENCE, "{} bytes are held", room.taken());
+        thread::sleep(Duration::from_millis(1));
+    }
+    // It may be cut off meanwhile.
+    let _ = begin_message(&mut second, 500 << 10);
+    reading.until(100, |r| r.bad.len() == 1).unwrap();
+    let (_, why, raw) = &reading.bad[0];
+    assert!(why.starts_with("there is no room for more than the ") && raw == "(a message that cannot be read)", "{why}: {raw}");
+    wait_counted(address, |stats| stats.turned_away == 1);
+    // What is small needs no room.
+    good.send(row(2)).unwrap();
+    reading.until(100, |r| r.rows == ["+I NULL 2"]).unwrap();
+    // A ping between the frames of a message is held by nobody.
+    good.get_mut().write_all(&[0x01, 0x85, 0, 0, 0, 0, b'{', b'"', b'n', b'"', b':']).unwrap();
+    for _ in 0..1100 {
+        good.get_mut().write_all(&[&[0x89, 0xfd, 0, 0, 0, 0][..], &[b'p'; 125]].concat()).unwrap();
+        assert!(matches!(good.read().unwrap(), Message::Pong(_)));
+    }
+    good.get_mut().write_all(&[0x80, 0x82, 0, 0, 0, 0, b'3', b'}']).unwrap();
+    reading.until(100, |r| r.rows.len() == 2).unwrap();
+    assert_eq!((reading.rows[1].as_str(), reading.bad.len()), ("+I NULL 3", 1));
+}
+
+/// Without pings nobody missed it, and what had come was held for ever.
+#[test]
+fn a_peer_that_stops_in_the_middle_of_a_message_is_cut_off() {
+    let (listener, address) = local();
+    let mut peer = TcpStream::connect(address).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let (sender, events) = crossbeam_channel::bounded(10);
+    let outlet = inflow::Outlet { sender, waker: Waker::noop(), arrays: false };
+    let inflow = inflow::Inflow::new(connect::Transport::Plain(stream), outlet, 1, Share::default());
+    let mut socket = WebSocket::from_raw_socket(inflow, Role::Server, None);
+    let reading = thread::spawn(move || inflow::read(&mut socket, false));
+    // Between messages it may be silent.
+    thread::sleep(Duration::from_millis(200));
+    peer.write_all(&[0x81, 0x82, 0, 0, 0, 0, b'{', b'}']).unwrap();
+    events.recv_timeout(PATIENCE).expect("the first message");
+    peer.write_all(&[0x81, 0x82, 0, 0, 0, 0, b'{']).unwrap();
+    assert_eq!(reading.join().unwrap(), inflow::End::Stalled);
 }
 
 fn sink_context() -> SinkContext {

@@ -1,7 +1,5 @@
 //! Connections that are lent to a reader, under a loop that waits for their sockets as a worker does.
 
-use std::time::Instant;
-
 use super::*;
 use crate::siddhi_tcp::channel::LENT_MAX;
 use crate::{Bell, Sockets};
@@ -155,6 +153,21 @@ fn a_connection_that_is_lent_is_cut_off_when_it_is_silent() {
     while !crate::listeners::stats().get(&address).is_some_and(|stats| stats.silent == 1) {
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Its thread, which bounds such a silence, does not read it.
+#[test]
+fn a_connection_that_is_lent_is_cut_off_when_it_stops_in_the_middle_of_a_frame() {
+    let place = place(&[]);
+    place.lease.shared().set_frame_silence_max(Duration::from_millis(500));
+    let (mut waiting, mut stream, mut at) = (Waiting::new(&place, &[]), place.connect(), 0);
+    waiting.borrow(&mut stream, &mut at);
+    stream.write_all(&events("t", at, 1)[..10]).unwrap();
+    waiting.until(|r| r.bad.len() == 1);
+    assert_eq!(waiting.reading.rows, expected(0..at));
+    let why = &waiting.reading.bad[0].1;
+    assert!(why.starts_with("the connection was silent for 500 ms inside this frame, of which 10 bytes had come"), "{why}");
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it is cut off");
 }
 
 #[test]

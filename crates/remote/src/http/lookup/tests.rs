@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -13,9 +13,11 @@ use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use crossbeam_channel::{Receiver, unbounded};
 use futures::task::AtomicWaker;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tidemill_connect::{Answer, Waker, drive};
 
 use super::*;
+use crate::fixture::{AUTHORITY, OTHER_AUTHORITY, encryption};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,7 +46,16 @@ fn ok(body: impl Into<String>) -> Reply {
 
 /// Where it listens, and how many connections it had.
 fn server(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    server_at("127.0.0.1:0", None, answer)
+}
+
+/// As [`server`], at another address, and with TLS if that is given.
+fn server_at(
+    place: &str,
+    encryption: Option<Arc<ServerConfig>>,
+    answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(place).unwrap();
     let address = listener.local_addr().unwrap();
     let (answer, count) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
     let counted = count.clone();
@@ -52,15 +63,18 @@ fn server(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (SocketAd
         for stream in listener.incoming() {
             let Ok(stream) = stream else { return };
             counted.fetch_add(1, Ordering::Relaxed);
-            let answer = answer.clone();
-            thread::spawn(move || serve(&stream, answer.as_ref()));
+            let (answer, encryption) = (answer.clone(), encryption.clone());
+            thread::spawn(move || match encryption {
+                Some(config) => serve(StreamOwned::new(ServerConnection::new(config).unwrap(), stream), answer.as_ref()),
+                None => serve(stream, answer.as_ref()),
+            });
         }
     });
     (address, count)
 }
 
 /// Serves a connection until either side has enough of it.
-fn serve(stream: &TcpStream, answer: &(impl Fn(&Asked) -> Reply + ?Sized)) {
+fn serve(stream: impl Read + Write, answer: &(impl Fn(&Asked) -> Reply + ?Sized)) {
     let mut reader = BufReader::new(stream);
     for number in 0.. {
         let mut line = String::new();
@@ -82,16 +96,16 @@ fn serve(stream: &TcpStream, answer: &(impl Fn(&Asked) -> Reply + ?Sized)) {
             return;
         }
         let asked = Asked { line: line.trim().to_string(), headers, body: String::from_utf8(body).unwrap(), number };
-        let mut out = stream;
+        let out = reader.get_mut();
         match answer(&asked) {
             Reply::Answer(status, more, body) => {
                 let text = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{more}\r\n{body}", body.len());
-                if out.write_all(text.as_bytes()).is_err() {
+                if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
                     return;
                 }
             }
             Reply::Raw(bytes) => {
-                let _ = out.write_all(&bytes);
+                let _ = out.write_all(&bytes).and_then(|()| out.flush());
                 return;
             }
             Reply::Hang => thread::sleep(PATIENCE),
@@ -323,6 +337,51 @@ fn nobody_is_there_or_nobody_answers() {
     assert!(reason.starts_with(&format!("GET http://{gone}/5: connecting to {gone}: ")) && reason.ends_with(" (again)"), "{reason}");
     let (mut asking, _) = asking(|_| Reply::Hang, "/{id}", &[("timeout", "30 ms")]);
     assert!(asking.ask(1, 1).ends_with("no answer within 30 ms ('timeout') (again)"));
+}
+
+/// A server with a certificate of 127.0.0.1 and localhost, at another address of this machine if that is wanted; and how many
+/// requests it has answered.
+fn encrypted(place: &str) -> (SocketAddr, Arc<AtomicUsize>) {
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counted = answered.clone();
+    let answer = move |_: &Asked| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        ok("{\"name\": \"a\"}")
+    };
+    (server_at(place, Some(encryption()), answer).0, answered)
+}
+
+/// Asks such a server for 7, trusting the certificates of a file.
+fn ask_encrypted(host: &str, address: SocketAddr, authority: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("authority.pem");
+    std::fs::write(&file, authority).unwrap();
+    let url = format!("https://{host}:{}/{{id}}", address.port());
+    let table = table(&url, &[("ca-file", file.to_str().unwrap())]).unwrap();
+    Asking::open(table.as_ref(), &[0]).unwrap().ask(1, 7)
+}
+
+/// Whoever trusts any certificate passes all other tests.
+#[test]
+fn a_server_must_show_a_certificate_of_the_authority() {
+    let (address, answered) = encrypted("127.0.0.1:0");
+    assert_eq!(ask_encrypted("127.0.0.1", address, AUTHORITY), "0:7=a");
+    assert_eq!(ask_encrypted("localhost", address, AUTHORITY), "0:7=a");
+    let reason = ask_encrypted("127.0.0.1", address, OTHER_AUTHORITY);
+    let expect = format!("GET https://{address}/7: beginning encryption: invalid peer certificate: UnknownIssuer");
+    assert!(reason.starts_with(&expect), "{reason}");
+    assert_eq!(answered.load(Ordering::Relaxed), 2, "nobody else was asked");
+}
+
+/// Elsewhere the machine has no such address.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_certificate_is_good_for_its_host_only() {
+    let (address, answered) = encrypted("127.0.0.2:0");
+    let reason = ask_encrypted("127.0.0.2", address, AUTHORITY);
+    let expect = format!("GET https://{address}/7: beginning encryption: invalid peer certificate: certificate not valid for name");
+    assert!(reason.starts_with(&expect) && reason.contains("127.0.0.2"), "{reason}");
+    assert_eq!(answered.load(Ordering::Relaxed), 0, "nobody was asked");
 }
 
 /// Requests are no others if the thread that wants them makes them.
