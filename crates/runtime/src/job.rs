@@ -22,6 +22,8 @@ use crate::metrics::{
 use crate::physical::{Graph, Node, NodeKind, Ship};
 use crate::settings::Settings;
 use crate::worker::exchange::{Queue, Signal};
+use crate::worker::members::splits_now;
+use crate::worker::sink::Failure;
 use crate::worker::source::SplitState;
 use crate::worker::state::Saved;
 use crate::worker::{Event, Shared, Snapshot, Start, Worker, give_back, tidy_up};
@@ -234,14 +236,15 @@ impl Job {
             // They are dealt out at once, of unordered ones those first that are larger: every second round backwards.
             let backwards = restored.is_none() && spec.unordered && spec.source.bounded();
             let splits: Vec<SplitState> = match restored {
-                Some(values) => values
-                    .iter()
-                    .map(|v| {
-                        serde_json::from_value(v.clone()).map_err(|e| {
-                            JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}; --fresh begins anew", node.name))
-                        })
-                    })
-                    .collect::<Result<_, _>>()?,
+                Some(values) => {
+                    let damaged = |e: serde_json::Error| {
+                        JobError::failed(format!("the checkpoint's positions of {} are damaged: {e}; --fresh begins anew", node.name))
+                    };
+                    let splits = values.iter().map(|v| serde_json::from_value::<SplitState>(v.clone()).map_err(damaged));
+                    let splits = splits.collect::<Result<Vec<_>, _>>()?;
+                    splits_now(spec.source.as_ref(), splits, width(index))
+                        .map_err(|e| JobError::failed(format!("table '{}': {e}", spec.table)))?
+                }
                 None => {
                     let width = width(index);
                     let splits = if spec.unordered && spec.source.bounded() {
@@ -517,6 +520,8 @@ impl Running {
         let mut manifest = Manifest { id: self.checkpoint, finished, ..Manifest::default() };
         let mut workers: Vec<Vec<OperatorState>> = Vec::new();
         let mut read: HashMap<String, Vec<serde_json::Value>> = HashMap::new();
+        // One sink may wait for somebody while another one has failed, by which the wait would not end.
+        let failures: Vec<Failure> = snapshots.iter().flat_map(|s| &s.sinks).filter_map(|(_, prepared)| prepared.failure()).collect();
         for snapshot in snapshots {
             for (id, splits) in snapshot.sources {
                 read.entry(id.clone()).or_default().extend(splits.iter().filter_map(|s| s.split.position.clone()));
@@ -524,7 +529,10 @@ impl Running {
                 manifest.sources.entry(id).or_default().extend(values);
             }
             for (id, prepared) in snapshot.sinks {
-                manifest.sinks.entry(id).or_default().extend(prepared.wait(|| self.heed(stop))?);
+                manifest.sinks.entry(id).or_default().extend(prepared.wait(|| {
+                    self.heed(stop);
+                    failures.iter().try_for_each(Failure::check)
+                })?);
             }
             workers.push(snapshot.operators);
         }

@@ -6,7 +6,7 @@
 //!   VERSION              of the layout
 //!   local/               state that left memory, of the job that runs; nothing in it outlives it
 //!   chk-7/               the newest complete checkpoint; older ones are removed
-//!     manifest.json      splits, committables, and the files with their checksums
+//!     manifest.json      its own checksum, splits, committables, and the files with their checksums
 //!     0.state 1.state    one file a worker: pieces of tables, each a header line and an Arrow IPC stream
 //!     group…-….run       files of state that left memory ([`crate::disk`]): hard links
 //! ```
@@ -60,6 +60,9 @@ pub struct OperatorState {
 /// Everything about a checkpoint but the operators' state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct Manifest {
+    /// The checksum of the manifest's text without these digits; earlier builds wrote none. First, so that no text like it comes before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// Layout version.
     pub version: u32,
     /// The checkpoint's number.
@@ -75,6 +78,22 @@ pub struct Manifest {
     /// For each operator (by state id) its files of state that left memory; paths are those in the checkpoint.
     #[serde(default)]
     pub runs: BTreeMap<String, Vec<StateRuns>>,
+}
+
+impl Manifest {
+    /// As text, with its checksum.
+    fn text(&mut self) -> Result<String, serde_json::Error> {
+        self.checksum = Some(String::new());
+        let without = serde_json::to_string_pretty(self)?;
+        self.checksum = Some(format!("{:016x}", Checksum::of(without.as_bytes())));
+        serde_json::to_string_pretty(self)
+    }
+
+    /// Whether the text that it was read from is what was written, as far as its checksum tells.
+    fn is_as_written(&self, text: &str) -> bool {
+        let agrees = |sum: &String| format!("{:016x}", Checksum::of(text.replacen(sum.as_str(), "", 1).as_bytes())) == *sum;
+        self.checksum.as_ref().is_none_or(agrees)
+    }
 }
 
 /// What went wrong with a state directory; the message is complete.
@@ -167,6 +186,9 @@ impl CheckpointStore {
             .map_err(|e| failed("reading the checkpoint", &path, format!("it is damaged ({e}); {BEGIN_ANEW}")))?;
         if !(VERSION_OLDEST..=VERSION).contains(&manifest.version) {
             return Err(failed("reading the checkpoint", &path, another_version(manifest.version)));
+        }
+        if !manifest.is_as_written(&text) {
+            return Err(failed("reading the checkpoint", &path, format!("it is damaged (its checksum does not agree); {BEGIN_ANEW}")));
         }
         Ok(Some(manifest))
     }
@@ -267,7 +289,7 @@ impl CheckpointStore {
             }
             manifest.version = VERSION;
             let mut file = File::create(temporary.join("manifest.json"))?;
-            file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
+            file.write_all(manifest.text()?.as_bytes())?;
             file.sync_all()?;
             File::open(&temporary)?.sync_all()?;
             fs::rename(&temporary, self.dir.join(format!("chk-{}", manifest.id)))?;
@@ -469,6 +491,37 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
+    /// An offset with another digit was believed: the job left rows out, or read some twice.
+    #[test]
+    fn no_digit_of_a_manifest_may_change() {
+        let dir = dir("digits");
+        let store = CheckpointStore::open(&dir).unwrap();
+        let position = serde_json::json!({ "offset": 1_234_567, "text": "a\"b", "seconds": 0.1 });
+        let sources = BTreeMap::from([("t".to_string(), vec![position.clone()])]);
+        let sinks = BTreeMap::from([("s".to_string(), vec![position])]);
+        store.write(Manifest { id: 1, sources: sources.clone(), sinks, ..Manifest::default() }, &[state(vec![1, 2])]).unwrap();
+        let path = dir.join("chk-1/manifest.json");
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(store.latest().unwrap().unwrap().sources, sources);
+        let digits: Vec<usize> = text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit()).map(|(at, _)| at).collect();
+        assert!(digits.len() > 20, "{text}");
+        for at in digits {
+            let mut bytes = text.clone().into_bytes();
+            // Another digit.
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            let error = store.latest().unwrap_err().to_string();
+            assert!(error.contains("chk-1/manifest.json") && error.contains("damaged") && error.contains("--fresh"), "byte {at}: {error}");
+        }
+        // Manifests of earlier builds have no checksum.
+        let (head, rest) = text.split_once(",\n").unwrap();
+        assert!(head.contains("\"checksum\""), "{head}");
+        fs::write(&path, format!("{{\n{rest}")).unwrap();
+        let manifest = store.latest().unwrap().unwrap();
+        assert_eq!((manifest.checksum, manifest.sources), (None, sources));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
     /// Files are linked, found again, dropped with the last checkpoint that names them, and missed by name.
     #[test]
     fn files_of_state_are_linked() {
@@ -533,7 +586,7 @@ mod tests {
         let path = dir.join("chk-4/manifest.json");
         let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         manifest["version"] = 2.into();
-        manifest.as_object_mut().unwrap().remove("runs");
+        manifest.as_object_mut().unwrap().retain(|name, _| name != "runs" && name != "checksum");
         fs::write(&path, manifest.to_string()).unwrap();
         let store = CheckpointStore::open(&dir).unwrap();
         let manifest = store.latest().unwrap().unwrap();

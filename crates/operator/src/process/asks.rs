@@ -91,6 +91,10 @@ pub(super) struct Asks {
     later: VecDeque<(u64, u64)>,
     next_ask: u64,
     next_call: u64,
+    /// Further attempts.
+    retries: u64,
+    /// Asked in vain, after all attempts.
+    failures: u64,
     finished: Vec<Answered>,
     bytes: usize,
 }
@@ -109,6 +113,8 @@ impl Asks {
             later: VecDeque::new(),
             next_ask: 0,
             next_call: 0,
+            retries: 0,
+            failures: 0,
             finished: Vec::new(),
             bytes: 0,
         }
@@ -167,9 +173,11 @@ impl Asks {
         for (id, result, retry, after) in answered {
             let ask = self.asks.get_mut(&id).expect("asked");
             if result.is_err() && retry && ask.attempts <= self.options.retries {
+                self.retries += 1;
                 self.later.push_back((now + self.options.retry_delay.max(after).as_nanos() as u64, id));
                 continue;
             }
+            self.failures += u64::from(result.is_err());
             ask.result = Some(result);
             let slot = ask.slot;
             let key = self.keys.get_mut(&slot).expect("of a key that asks");
@@ -259,8 +267,11 @@ impl Asks {
             in_flight: self.flying.len() as u64,
             limit: self.options.capacity as u64,
             calls: self.next_call,
+            retries: self.retries,
+            failures: self.failures,
             asked: self.next_ask,
-            ..Default::default()
+            // Nothing that was found is kept.
+            hits: 0,
         }
     }
 

@@ -231,6 +231,8 @@ fn calls_are_bounded_by_key_and_asked_again_after_a_restart() {
     hand.fail(1, true);
     operator.poll(&mut out).unwrap();
     assert_eq!(hand.started(), [1, 3, 1], "tried again");
+    let calls = operator.stats().calls;
+    assert_eq!((calls.calls, calls.retries, calls.failures, calls.asked), (3, 1, 0, 3));
     hand.answer(3);
     operator.poll(&mut out).unwrap();
     assert_eq!(shown(&out), ["b 300"]);
@@ -246,6 +248,8 @@ fn calls_are_bounded_by_key_and_asked_again_after_a_restart() {
     operator.poll(&mut out).unwrap();
     assert_eq!(operator.on_watermark(WATERMARK_END, &mut out).unwrap(), Progress::Done);
     assert_eq!(shown(&out), ["a 100", "a NULL", "b 300"]);
+    let calls = operator.stats().calls;
+    assert_eq!((calls.calls, calls.retries, calls.failures), (2, 0, 1));
     assert!(!operator.holds());
 }
 

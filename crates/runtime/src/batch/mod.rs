@@ -16,8 +16,8 @@ mod views;
 mod window_bound;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
@@ -145,7 +145,8 @@ impl BatchRunner {
     /// Runs inserts one after the other.
     ///
     /// # Errors
-    /// As [`BatchRunner::query`], and what a sink cannot write. A failed insert leaves nothing.
+    /// As [`BatchRunner::query`], and what a sink cannot write. Nothing is committed then: sinks that hold rows back until they are
+    /// committed have none of them, others have what was written.
     pub fn run(&self, name: &str, inserts: &[InsertPlan], stop: &Stop) -> Result<Summary, JobError> {
         let mut opened = Vec::new();
         let done = self.run_inserts(name, inserts, stop, &mut opened);
@@ -209,16 +210,19 @@ impl BatchRunner {
                 };
                 writers.push((sink.writer(context).map_err(failed)?, physical.execute(partition, self.state.task_ctx())?));
             }
+            // Why the insert has failed: what the first of its writers says, the others only follow.
+            let first: Arc<Mutex<Option<JobError>>> = Arc::default();
             let mut tasks = Vec::new();
             let mut parts = Vec::new();
             for (mut writer, mut stream) in writers {
                 let metrics = Arc::new(NodeMetrics::default());
                 parts.push(metrics.clone());
                 let (stop, flag, schema) = (stop.clone(), cancelled.clone(), table.sink_schema());
-                tasks.push(self.runtime.spawn(async move {
+                let replaces = sink.replaces();
+                let work = async move {
                     while let Some(batch) = stream.next().await {
                         if stop.requested() || flag.load(Ordering::Relaxed) {
-                            return Err(JobError::failed("stopped before the end; nothing was written"));
+                            return Err(JobError::failed(stopped(replaces)));
                         }
                         let batch = batch?;
                         let batch = RecordBatch::try_new(schema.clone(), batch.columns().to_vec()).map_err(JobError::failed)?;
@@ -237,21 +241,28 @@ impl BatchRunner {
                     let prepared = writer.prepare(true)?;
                     metrics.bytes.store(writer.stats().bytes, Ordering::Relaxed);
                     Ok::<_, JobError>(prepared)
+                };
+                // The others hear of a failure at once: one of them may be waiting for somebody.
+                let (first, flag) = (first.clone(), cancelled.clone());
+                tasks.push(self.runtime.spawn(async move {
+                    work.await.map_err(|e| {
+                        first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                        flag.store(true, Ordering::Relaxed);
+                    })
                 }));
             }
             let mut prepared = Vec::new();
-            let mut failure = None;
             for task in tasks {
                 match self.runtime.block_on(task) {
-                    Ok(Ok(more)) => prepared.extend(more),
-                    Ok(Err(e)) => {
+                    Ok(done) => prepared.extend(done.into_iter().flatten()),
+                    Err(e) => {
+                        let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+                        first.get_or_insert(JobError::failed(format!("internal error: {e}")));
                         cancelled.store(true, Ordering::Relaxed);
-                        failure.get_or_insert(e);
                     }
-                    Err(e) => drop(failure.get_or_insert(JobError::failed(format!("internal error: {e}")))),
                 }
             }
-            if let Some(e) = failure {
+            if let Some(e) = first.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(match e {
                     JobError::Failed(m) => JobError::failed(format!("INSERT INTO {}: {m}", table.name)),
                     other => other,
@@ -296,5 +307,15 @@ impl BatchRunner {
             listeners: BTreeMap::new(),
             unknown_channels: BTreeMap::new(),
         })
+    }
+}
+
+/// What is true of a table when the insert into it was stopped. One whose rows can take the place of others in one step has none before
+/// the commit. Of others nobody knows here: a database commits batch by batch, a socket takes nothing back.
+fn stopped(replaces: bool) -> &'static str {
+    if replaces {
+        "stopped before the end; nothing was written"
+    } else {
+        "stopped before the end; the table may have got rows already, which another run writes again"
     }
 }

@@ -87,8 +87,16 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
-    /// Waits until it is done; calls `meanwhile` now and then.
-    pub fn wait(self, mut meanwhile: impl FnMut()) -> Result<Vec<Committable>, JobError> {
+    /// Why its thread has ended, if that has failed.
+    pub fn failure(&self) -> Option<Failure> {
+        match self {
+            Prepared::Now(_) => None,
+            Prepared::Later(_, failure) => Some(Failure(failure.clone())),
+        }
+    }
+
+    /// Waits until it is done; calls `meanwhile` now and then, whose error ends the waiting.
+    pub fn wait(self, mut meanwhile: impl FnMut() -> Result<(), JobError>) -> Result<Vec<Committable>, JobError> {
         let (done, failure) = match self {
             Prepared::Now(committables) => return Ok(committables),
             Prepared::Later(done, failure) => (done, failure),
@@ -96,10 +104,24 @@ impl Prepared {
         loop {
             match done.recv_timeout(WAIT_STEP) {
                 Ok(committables) => return Ok(committables),
-                Err(RecvTimeoutError::Timeout) => meanwhile(),
+                Err(RecvTimeoutError::Timeout) => meanwhile()?,
                 Err(RecvTimeoutError::Disconnected) => return Err(taken(&failure)),
             }
         }
+    }
+}
+
+/// Where a thread of a sink leaves why it has ended.
+pub(crate) struct Failure(Arc<Mutex<Option<JobError>>>);
+
+impl Failure {
+    /// Looks whether there is something.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<(), JobError> {
+        let failed = self.0.lock().expect("no panic while held").is_some();
+        if failed { Err(taken(&self.0)) } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,12 @@
 //! Wrong values and wrong commands: exit code 2 and the nearest thing that works. And how commands
 //! end when nothing is wrong with them: a reader that goes away, a job that was finished before.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+
+use tidemill::runtime::script::{Script, Step};
+use tidemill::runtime::{JobOptions, Stop};
 
 use crate::failures::{TABLES, check, expect, run};
 use crate::harness::{Scratch, finish, sink_lines, text, tidemill};
@@ -140,6 +144,32 @@ fn a_finished_job_says_that_it_is_finished() {
     assert_eq!(sink_lines(&scratch.path().join("out")), ["1"]);
     expect(&job(&["--fresh"]), 0, &["finished"]);
     assert_eq!(sink_lines(&scratch.path().join("out")), ["1", "1"], "begun anew, it writes its rows again");
+}
+
+/// Of files alone it is known that nothing was written. Who believed it of a database and ran the job again had rows there twice.
+#[test]
+fn a_batch_that_is_stopped_says_what_is_left_of_it() {
+    let scratch = Scratch::new("stopped");
+    let t = scratch.write("t.csv", "1\n2\n");
+    let files = format!("'connector' = 'filesystem', 'path' = '{}', 'format' = 'csv'", scratch.at("out"));
+    let others = "'connector' = 'blackhole'".to_string();
+    let cases =
+        [(files, "stopped before the end; nothing was written"), (others, "may have got rows already, which another run writes again")];
+    for (sink, part) in cases {
+        let sql = format!(
+            "CREATE TABLE t (a BIGINT) WITH ('connector' = 'filesystem', 'path' = '{t}', 'format' = 'csv');
+             CREATE TABLE s (a BIGINT) WITH ({sink});
+             INSERT INTO s SELECT a FROM t;"
+        );
+        let batch = BTreeMap::from([("execution.runtime-mode".to_string(), "batch".to_string())]);
+        let mut script = Script::new("stopped", sql, batch);
+        let steps = script.steps().expect("a job");
+        let [Step::Run(inserts, settings)] = &steps[..] else { panic!("only an insert") };
+        let stop = Stop::default();
+        stop.stop();
+        let error = script.run(inserts, settings, &JobOptions::default(), &stop, |_| {}).expect_err("it was stopped").to_string();
+        assert!(error.contains("INSERT INTO s: ") && error.contains(part), "{error}");
+    }
 }
 
 /// The reader of standard output is gone before the command writes: it ends by SIGPIPE, without a word.

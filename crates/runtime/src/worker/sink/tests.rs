@@ -71,7 +71,7 @@ fn writes_of(rows_at_once: Option<usize>, own_thread: bool, blocks: Vec<Block>) 
     let (mut task, writes) = open(rows_at_once, own_thread);
     blocks.into_iter().for_each(|block| task.write(block).unwrap());
     task.flush().unwrap();
-    task.prepare(true).unwrap().wait(|| {}).unwrap();
+    task.prepare(true).unwrap().wait(|| Ok(())).unwrap();
     writes.lock().unwrap().clone()
 }
 
