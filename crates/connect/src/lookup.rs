@@ -29,6 +29,14 @@ option_enum! {
 }
 
 option_enum! {
+    /// When a table that is kept whole is read anew.
+    pub enum ReloadStrategy {
+        /// At an interval.
+        Periodic = "PERIODIC",
+    }
+}
+
+option_enum! {
     /// What happens to a row whose lookup has failed for good.
     pub enum OnFailure {
         /// The job fails and says why.
@@ -56,7 +64,11 @@ options! {
         /// Whether a PARTIAL cache also remembers keys for which there is nothing.
         flink "lookup.partial-cache.cache-missing-key" => cache_missing: bool = true;
         /// How long after it was read a FULL cache is read anew; by default never. Needs a FULL cache.
-        flink "lookup.full-cache.reload-interval" => reload_interval: Option<Duration>;
+        ours "lookup.full-cache.reload-interval" => reload_interval: Option<Duration>;
+        /// The same by Flink's name.
+        flink "lookup.full-cache.periodic-reload.interval" => periodic_reload: Option<Duration>;
+        /// When a FULL cache is read anew: `PERIODIC`, at that interval.
+        flink "lookup.full-cache.reload-strategy" => reload_strategy: ReloadStrategy = ReloadStrategy::Periodic;
         /// How often a lookup that failed is tried again.
         flink "lookup.max-retries" => retries: u32 = 3u32;
         /// How long a lookup may take, further attempts included. Reading a table whole (FULL cache, files) does not count.
@@ -85,12 +97,17 @@ impl LookupOptions {
     /// # Errors
     /// Names the option and what is wrong with it.
     pub fn checked(raw: &mut RawOptions) -> Result<Self, ConnectError> {
-        let options = <LookupOptions as tidemill_format::options::OptionSet>::take(raw)?;
+        let mut options = <LookupOptions as tidemill_format::options::OptionSet>::take(raw)?;
         let wrong = |name: &str, why: String| Err(ConnectError::new(format!("{}: option '{name}': {why}", raw.owner())));
         for (name, value) in [("lookup.capacity", options.capacity), ("lookup.max-concurrency-per-partition", options.per_partition)] {
             if value.is_some_and(|n| !(1..=CAPACITY_LIMIT).contains(&n)) {
                 return wrong(name, format!("expected 1 to {CAPACITY_LIMIT}; leave it out to let the job find out"));
             }
+        }
+        if let Some(interval) = options.periodic_reload.take()
+            && options.reload_interval.replace(interval).is_some_and(|other| other != interval)
+        {
+            return wrong("lookup.full-cache.periodic-reload.interval", "'lookup.full-cache.reload-interval' says another one".into());
         }
         for (name, value) in [("lookup.timeout", Some(options.timeout)), ("lookup.full-cache.reload-interval", options.reload_interval)] {
             if value.is_some_and(|d| d.is_zero()) {

@@ -42,6 +42,16 @@ option_enum! {
 }
 
 option_enum! {
+    /// How rows leave lookups.
+    pub enum LookupOutput {
+        /// Those of a partition in their order.
+        Ordered = "ordered",
+        /// As answers arrive, but never across a watermark.
+        AllowUnordered = "allow_unordered",
+    }
+}
+
+option_enum! {
     /// Whether the rows of a primary key are kept in front of a sink that replaces rows by it.
     pub enum UpsertMaterialize {
         /// Never.
@@ -190,6 +200,12 @@ options! {
         flink "table.exec.mini-batch.size" => mini_batch_size: Option<u64>;
         /// Time zone in which TIMESTAMP_LTZ values are shown and texts are read.
         flink "table.local-time-zone" => time_zone: String = "UTC".to_string();
+        /// How many lookups a shard may have under way where neither the table nor a hint says it; by default as many as make it faster.
+        flink "table.exec.async-lookup.buffer-capacity" => lookup_capacity: Option<usize>;
+        /// How long a lookup may take where no hint says it, further attempts included; by default what 'lookup.timeout' of its table says.
+        flink "table.exec.async-lookup.timeout" => lookup_timeout: Option<Duration>;
+        /// How rows leave lookups where no hint says it: those of a partition in their order (`ordered`), or as answers arrive.
+        flink "table.exec.async-lookup.output-mode" => lookup_output: LookupOutput = LookupOutput::Ordered;
         /// Whether rows are kept in front of a sink that replaces rows by its PRIMARY KEY, so that each key ends with the row that it
         /// has in the result: `auto` does where the query's own key is another one, or is not known.
         flink "table.exec.sink.upsert-materialize" => upsert_materialize: UpsertMaterialize = UpsertMaterialize::Auto;
@@ -270,6 +286,12 @@ impl Settings {
         }
         if settings.pattern_partial_matches_max == 0 {
             return too_little("pattern.partial-matches.max", Some("1".to_string()));
+        }
+        if settings.lookup_capacity == Some(0) {
+            return too_little("table.exec.async-lookup.buffer-capacity", Some("1".to_string()));
+        }
+        if settings.lookup_timeout.is_some_and(|limit| limit.is_zero()) {
+            return too_little("table.exec.async-lookup.timeout", Some("1 ms".to_string()));
         }
         if settings.busy_poll > BUSY_POLL_MAX {
             let given = map.get("worker.busy-poll").map_or("", String::as_str);

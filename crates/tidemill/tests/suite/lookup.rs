@@ -114,6 +114,25 @@ fn rows_come_out_in_their_order_however_slow_the_answers_are() {
     assert_eq!(lines, expect);
 }
 
+/// For a whole job, by Flink's names; a hint has the last word.
+#[test]
+fn settings_say_how_lookups_are_made() {
+    let scratch = Scratch::new("lookup-settings");
+    let unordered = |hint: &str| {
+        let sql = format!(
+            "SET 'table.exec.async-lookup.output-mode' = 'ALLOW_UNORDERED';
+             CREATE TABLE ids (id BIGINT, pt AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+             CREATE TABLE dim (id BIGINT, name STRING) WITH ('connector' = 'http', 'url' = 'http://127.0.0.1:1/{{id}}', 'format' = 'json');
+             CREATE TABLE `out` (id BIGINT, name STRING) WITH ('connector' = 'print');
+             INSERT INTO `out` SELECT {hint} ids.id, dim.name FROM ids JOIN dim FOR SYSTEM_TIME AS OF ids.pt ON dim.id = ids.id;"
+        );
+        let output = finish(tidemill().args(["explain", &scratch.write("job.sql", sql)]));
+        assert!(output.status.success(), "{}", text(&output));
+        text(&output).contains("LookupJoin dim unordered")
+    };
+    assert!(unordered("") && !unordered("/*+ LOOKUP('table'='dim', 'output-mode'='ordered') */"));
+}
+
 #[test]
 fn a_server_that_fails_is_asked_again() {
     let port = server(|id, before| if before < 2 && id % 4 == 0 { Reply::Status("503 Service Unavailable") } else { named(id) });

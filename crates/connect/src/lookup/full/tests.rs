@@ -96,7 +96,11 @@ fn keys_are_answered_from_what_was_read() {
 #[test]
 fn the_table_is_read_again() {
     let contents = |n: usize| Some(vec![(1, if n == 0 { "old" } else { "new" })]);
-    let table = table(contents, &[("lookup.full-cache.reload-interval", "1 ms"), ("lookup.cache", "FULL")]).unwrap();
+    // By Flink's name.
+    let options = [("lookup.full-cache.periodic-reload.interval", "1 ms"), ("lookup.cache", "FULL")];
+    let twice = self::table(contents, &[options[0], ("lookup.full-cache.reload-interval", "2 ms"), options[1]]);
+    assert!(twice.is_err_and(|e| e.to_string().contains("'lookup.full-cache.reload-interval' says another one")));
+    let table = table(contents, &options).unwrap();
     let (mut lookup, wakes) = open(&table);
     for call in 0.. {
         ask(lookup.as_mut(), call, &[1]);

@@ -1,6 +1,6 @@
 //! Plans lookup joins: `JOIN t FOR SYSTEM_TIME AS OF o.pt`, where `o.pt` is processing time.
 //!
-//! The options of the table say how it is asked, the hint of the query has the last word. Rows stay in their
+//! The options of the table and the settings of the job say how it is asked, the hint of the query has the last word. Rows stay in their
 //! shard unless the hint wants those of one key together (`'shuffle'='true'`), so that shards share what one
 //! of them keeps. Rows that are updated leave in the order in which they came, whatever the hint says.
 
@@ -21,6 +21,7 @@ use super::{Planner, Rel, Wanted};
 use crate::physical::aggregate::{bind, bind_all};
 use crate::physical::calls::calls_of;
 use crate::physical::{Factory, Ship};
+use crate::settings::{LookupOutput, Settings};
 use crate::{JobError, connector};
 
 impl Planner<'_> {
@@ -38,7 +39,7 @@ impl Planner<'_> {
         drop(table.open(trial).map_err(JobError::usage)?);
 
         let asynchronous = node.hint.asynchronous.unwrap_or(options.asynchronous);
-        let ordered = !asynchronous || input.updating || node.hint.ordered.unwrap_or(true);
+        let ordered = !asynchronous || input.updating || node.hint.ordered.unwrap_or(self.settings.lookup_output == LookupOutput::Ordered);
         // Both rows of an update must take the same way, and their keys may differ.
         let by_key = node.hint.shuffle.unwrap_or(false) && !input.updating;
         let schema: SchemaRef = Arc::new(plan.schema().as_arrow().clone());
@@ -54,7 +55,7 @@ impl Planner<'_> {
             ordered,
             by_key,
             cache: cache(options),
-            asking: asking(node, options, asynchronous, table.keys_max()),
+            asking: asking(node, options, self.settings, asynchronous, table.keys_max()),
         };
         let mut name = format!("LookupJoin {}", node.table.name);
         if !ordered {
@@ -111,13 +112,14 @@ fn cache(options: &LookupOptions) -> Option<CacheSpec> {
     })
 }
 
-/// How the table is asked: by its options, and what the hint says otherwise.
-fn asking(node: &LookupJoinNode, options: &LookupOptions, asynchronous: bool, keys_max: usize) -> AskSpec {
+/// How the table is asked: by its options and the job's settings, and what the hint says otherwise.
+fn asking(node: &LookupJoinNode, options: &LookupOptions, settings: &Settings, asynchronous: bool, keys_max: usize) -> AskSpec {
+    let capacity = node.hint.capacity.or(options.capacity).or(settings.lookup_capacity);
     AskSpec {
         keys_max: if asynchronous { keys_max } else { 1 },
-        capacity: if asynchronous { node.hint.capacity.or(options.capacity) } else { Some(1) },
+        capacity: if asynchronous { capacity } else { Some(1) },
         per_partition: options.per_partition,
-        timeout: node.hint.timeout.unwrap_or(options.timeout),
+        timeout: node.hint.timeout.or(settings.lookup_timeout).unwrap_or(options.timeout),
         retries: options.retries,
         retry_delay: options.retry_delay,
         misses: node.hint.retry_miss.map(|r| (r.attempts.saturating_sub(1), r.delay)),
