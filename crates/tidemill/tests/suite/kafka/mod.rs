@@ -17,13 +17,14 @@ mod security;
 mod starts;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::process::Output;
 
 use broker::Broker;
 use client::Client;
 
 use crate::failures::expect;
-use crate::harness::{Background, Scratch, finish, fold, free_port, text, tidemill, wait_for};
+use crate::harness::{Background, Scratch, finish, fold, free_port, root, text, tidemill, wait_for};
 
 /// The options that every table here has.
 pub fn with(servers: &str, topic: &str, more: &str) -> String {
@@ -69,6 +70,7 @@ fn jobs_over_a_broker() {
         poison_messages(&broker, &client, reads);
         marks_of_transactions(&broker, &client, reads);
     }
+    the_example(&broker, &client);
     partitions_that_come_later(&broker, &client);
     processes_share_a_topic(&broker, &client);
     a_topic_created_anew(&broker, &client);
@@ -166,6 +168,24 @@ fn upserts_there_and_back(broker: &Broker, client: &Client, reads: &str) {
     let total = |c: i64| (0..700).filter(|n| n % 7 == c).map(|n| n % 50).sum::<i64>();
     let expected: Vec<String> = (0..7).filter(|c| *c != 3).map(|c| format!("c{c}, {}", total(c))).collect();
     assert_eq!(fold(&String::from_utf8_lossy(&output.stdout), "shown"), expected);
+}
+
+/// The job of the examples, to the end of what is there.
+fn the_example(broker: &Broker, client: &Client) {
+    let state = Scratch::new("kafka-example");
+    ["orders", "totals", "large-orders"].iter().for_each(|topic| client.create(topic, 2));
+    client.produce("orders", &orders(0, 700));
+    let mut command = tidemill();
+    command.arg("run").arg(root().join("examples/kafka/orders.sql")).args(["--quiet", "--state-dir", &state.at("state")]);
+    succeeds(&finish(command.args(["-D", &format!("SERVERS={}", broker.servers()), "-D", "UNTIL=latest-offset"])));
+    let values =
+        |topic: &str| -> Vec<serde_json::Value> { client.values(topic).iter().map(|v| serde_json::from_str(v).expect("JSON")).collect() };
+    let mut found: Vec<Option<i64>> = values("large-orders").iter().map(|v| v["id"].as_i64()).collect();
+    found.sort_unstable();
+    assert_eq!(found, (0..700).filter(|n| n % 50 >= 40).map(Some).collect::<Vec<_>>());
+    let totals: BTreeMap<_, _> = values("totals").iter().map(|v| (v["customer"].to_string(), v["total"].as_i64())).collect();
+    let total = |c: i64| (0..700).filter(|n| n % 7 == c).map(|n| n % 50).sum::<i64>();
+    assert_eq!(totals, (0..7).map(|c| (format!("\"c{c}\""), Some(total(c)))).collect());
 }
 
 fn poison_messages(broker: &Broker, client: &Client, reads: &str) {
