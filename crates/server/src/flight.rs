@@ -236,7 +236,7 @@ impl FlightService for Flight {
         messages.of_stream(name);
         // A schema, of which hardly anything stays.
         messages.settle();
-        let begun = Put::begin(&first, messages, &stream, id, access, self.state.limits.block_bytes);
+        let begun = Put::begin(&first, messages, &stream, id, access, &self.state);
         let (put, answers) = begun.inspect_err(|error| error.count_in(&stream))?;
         // It ends when the publisher is gone: then the answers' receiver is dropped.
         Handle::current().spawn(put.run(self.state.counts.clone()));

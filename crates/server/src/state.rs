@@ -7,6 +7,7 @@ use std::time::Instant;
 use axum::http::StatusCode;
 use tidemill_hub::Hub;
 
+use crate::error::ApiError;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::room::Pending;
@@ -31,6 +32,15 @@ impl AppState {
     /// State of a server that begins now.
     pub fn new(hub: &'static Hub, jobs: Arc<Jobs>, limits: Limits) -> Self {
         AppState { hub, jobs, limits, pending: Arc::new(Pending::new(limits)), counts: Arc::default(), begun: Instant::now() }
+    }
+
+    /// What there is to say where no job reads or writes a stream, by `why`; one that `does` is missing. While jobs are being started
+    /// it may be there any moment: whoever tries again then must not take it for a mistake.
+    pub(crate) fn no_job(&self, why: String, does: &str) -> ApiError {
+        if self.jobs.starting() {
+            return ApiError::unavailable(format!("{why} yet: jobs are being started")).with_help("try again in a moment");
+        }
+        ApiError::conflict(why).with_help(format!("start the job that {does}"))
     }
 }
 

@@ -19,7 +19,7 @@ use super::messages::Messages;
 use super::parser::Message;
 use crate::auth::Access;
 use crate::error::ApiError;
-use crate::state::Counts;
+use crate::state::{AppState, Counts};
 use crate::streams::{BatchDecoder, Inlet, Watch};
 
 /// Answers that wait for a publisher which does not read them; a later acknowledgement takes the place of
@@ -92,11 +92,13 @@ impl Put {
         stream: &Arc<Stream>,
         id: &str,
         access: Access,
-        block_bytes: usize,
+        state: &AppState,
     ) -> Result<(Put, Answers), ApiError> {
-        let target = stream.inlet_schema().ok_or_else(|| not_read(stream.name()))?;
+        let Some(target) = stream.inlet_schema() else {
+            return Err(state.no_job(format!("no running job reads stream '{}'", stream.name()), "reads it, and publish again"));
+        };
         // Before the publisher is opened: that ends an earlier one of its name.
-        let decoder = BatchDecoder::new(&first.header, target, block_bytes)?;
+        let decoder = BatchDecoder::new(&first.header, target, state.limits.block_bytes)?;
         let inlet = Inlet::open(stream, id)?;
         if inlet.schema() != *decoder.target() {
             return Err(ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name()))
@@ -249,11 +251,6 @@ fn lacking(stream: &Stream, sent: &Schema, all: &Schema) -> Option<String> {
         // Without a word of what they do rows are new ones.
         None => all.fields().iter().map(|f| f.name()).filter(|name| *name != ROW_KIND).find(lacks).cloned(),
     }
-}
-
-/// What a publisher is told when no job reads its stream.
-fn not_read(stream: &str) -> ApiError {
-    ApiError::conflict(format!("no running job reads stream '{stream}'")).with_help("start the job that reads it, and publish again")
 }
 
 fn answer(text: &Value) -> PutResult {

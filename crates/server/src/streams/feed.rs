@@ -82,8 +82,7 @@ impl Feed {
         }
         let stream = find(state, &request.stream)?;
         let (Some(schema), Some(info)) = (stream.outlet_schema(), stream.outlet_info()) else {
-            return Err(ApiError::conflict(format!("no running job writes stream '{}'", request.stream))
-                .with_help("start the job that writes it, and subscribe again"));
+            return Err(state.no_job(format!("no running job writes stream '{}'", request.stream), "writes it, and subscribe again"));
         };
         // Before the subscription: it would end an earlier one of the same name.
         let filter = RowFilter::new(&schema, request.columns.as_deref(), request.filter.as_deref()).map_err(ApiError::bad_request)?;
