@@ -2,7 +2,7 @@
 //! address. The latter concerns peers that no table or stream knows of, so nobody else would count it.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -25,10 +25,17 @@ pub fn check_exposed(host: &str, port: u16, insecure: bool) -> Result<(), Connec
     )))
 }
 
+/// Whether a host is this machine, by a name or an address that nobody else can be given: of a page, whether it is one of ours.
+pub fn is_this_machine(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let name = bare.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 /// What a listener has refused since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ListenerStats {
-    /// Connections turned away: there were as many as are taken, or no thread or file for another.
+    /// Connections turned away: there were as many as are taken, or no thread or file for another, or no memory for its frame.
     pub turned_away: u64,
     /// Connections closed because nothing had come for too long.
     pub silent: u64,

@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use tidemill_block::{Block, NO_WATERMARK};
+use tidemill_block::Block;
 
 use super::cache::Asks;
 use super::order::{Order, Piece, bytes};
+use super::stretches::Stretches;
 use crate::OperatorError;
 
 struct Line {
@@ -19,15 +20,6 @@ struct Line {
     stretch: u64,
 }
 
-/// The rows between two watermarks.
-#[derive(Default)]
-struct Stretch {
-    /// How many of them wait.
-    rows: usize,
-    /// The watermark behind it; the last one has none yet.
-    watermark: Option<i64>,
-}
-
 /// Rows of a partition leave in the order in which they came.
 pub(super) struct InOrder {
     /// By partition, in the order in which those were first seen.
@@ -35,37 +27,21 @@ pub(super) struct InOrder {
     numbers: HashMap<Option<u32>, usize>,
     /// The partition that is looked at next.
     turn: usize,
-    stretches: VecDeque<Stretch>,
-    /// The number of the first of them.
-    first: u64,
+    stretches: Stretches<()>,
     rows: usize,
-    reached: i64,
     bytes: usize,
 }
 
 impl InOrder {
     pub fn new() -> Self {
-        InOrder {
-            lines: Vec::new(),
-            numbers: HashMap::new(),
-            turn: 0,
-            stretches: VecDeque::from([Stretch::default()]),
-            first: 0,
-            rows: 0,
-            reached: NO_WATERMARK,
-            bytes: 0,
-        }
+        InOrder { lines: Vec::new(), numbers: HashMap::new(), turn: 0, stretches: Stretches::new(), rows: 0, bytes: 0 }
     }
 
     /// So many rows of a stretch have left.
     fn left(&mut self, stretch: u64, rows: usize) {
         self.rows -= rows;
-        self.stretches[(stretch - self.first) as usize].rows -= rows;
-        while let Some(Stretch { rows: 0, watermark: Some(watermark) }) = self.stretches.front() {
-            self.reached = *watermark;
-            self.stretches.pop_front();
-            self.first += 1;
-        }
+        self.stretches.of(stretch).rows -= rows;
+        while self.stretches.advance() {}
     }
 
     /// Rows of one partition that may leave.
@@ -109,24 +85,14 @@ impl Order for InOrder {
         let bytes = bytes(&block);
         self.bytes += bytes;
         self.rows += block.rows();
-        let last = self.stretches.back_mut().expect("there is always one");
-        last.rows += block.rows();
-        let stretch = self.first + self.stretches.len() as u64 - 1;
+        let stretch = self.stretches.enter(block.rows());
         self.lines[number].push_back(Line { block, asks, from: 0, bytes, stretch });
     }
 
     fn answered(&mut self, _ask: u32) {}
 
     fn watermark(&mut self, watermark: i64) {
-        let last = self.stretches.len() - 1;
-        match (self.stretches[last].rows, last) {
-            (0, 0) => self.reached = watermark,
-            (0, _) => self.stretches[last - 1].watermark = Some(watermark),
-            _ => {
-                self.stretches[last].watermark = Some(watermark);
-                self.stretches.push_back(Stretch::default());
-            }
-        }
+        self.stretches.watermark(watermark);
     }
 
     /// Those of one partition at a time, lest rows of several become a block of none.
@@ -143,7 +109,7 @@ impl Order for InOrder {
     }
 
     fn reached(&self) -> i64 {
-        self.reached
+        self.stretches.reached()
     }
 
     fn rows(&self) -> usize {

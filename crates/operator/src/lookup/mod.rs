@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cache`] | a number for each key that is asked or kept, and the rows found |
 //! | [`order`] | rows that wait, and when they may leave: [`in_order`] or [`unordered`] |
+//! | [`stretches`] | watermarks behind them |
 //! | [`queue`] | keys that are yet to be asked, by partition |
 //! | [`limit`] | how many calls are under way |
 //! | [`asking`] | calls, their time limits and further attempts |
@@ -20,6 +21,7 @@ mod in_order;
 mod limit;
 mod order;
 mod queue;
+mod stretches;
 mod unordered;
 
 use std::sync::Arc;

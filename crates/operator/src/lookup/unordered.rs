@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use arrow::array::UInt32Array;
-use tidemill_block::{Block, NO_WATERMARK};
+use tidemill_block::Block;
 
 use super::cache::{Asks, NO_ASK};
 use super::order::{Order, Piece, bytes};
+use super::stretches::Stretches;
 use crate::OperatorError;
 
 /// In place of the ask of a row that has left.
@@ -21,18 +22,8 @@ struct Crowd {
     ready: Vec<u32>,
     /// Rows that have not left.
     left: usize,
-    segment: u64,
+    stretch: u64,
     bytes: usize,
-}
-
-/// The rows between two watermarks.
-#[derive(Default)]
-struct Segment {
-    rows: usize,
-    /// Blocks with rows that may leave once the segment's turn has come.
-    touched: VecDeque<u64>,
-    /// The watermark behind it; the last segment has none yet.
-    watermark: Option<i64>,
 }
 
 /// A row that waits for an ask.
@@ -51,11 +42,9 @@ pub(super) struct Unordered {
     heads: Vec<u32>,
     links: Vec<Link>,
     free: Vec<u32>,
-    segments: VecDeque<Segment>,
-    /// The number of the first segment.
-    first: u64,
+    /// With the blocks that have rows that may leave once their stretch's turn has come.
+    stretches: Stretches<VecDeque<u64>>,
     rows: usize,
-    reached: i64,
     bytes: usize,
 }
 
@@ -67,10 +56,8 @@ impl Unordered {
             heads: Vec::new(),
             links: Vec::new(),
             free: Vec::new(),
-            segments: VecDeque::from([Segment::default()]),
-            first: 0,
+            stretches: Stretches::new(),
             rows: 0,
-            reached: NO_WATERMARK,
             bytes: 0,
         }
     }
@@ -105,16 +92,14 @@ impl Order for Unordered {
                 self.link(*ask, number, row as u32);
             }
         }
-        let segment = self.first + self.segments.len() as u64 - 1;
-        let last = self.segments.back_mut().expect("there is always one");
-        last.rows += asks.len();
+        let stretch = self.stretches.enter(asks.len());
         if !ready.is_empty() {
-            last.touched.push_back(number);
+            self.stretches.of(stretch).kept.push_back(number);
         }
         let bytes = bytes(&block);
         self.bytes += bytes;
         self.rows += asks.len();
-        self.blocks.insert(number, Crowd { left: asks.len(), block, asks, ready, segment, bytes });
+        self.blocks.insert(number, Crowd { left: asks.len(), block, asks, ready, stretch, bytes });
     }
 
     fn answered(&mut self, ask: u32) {
@@ -126,37 +111,29 @@ impl Order for Unordered {
             at = next;
             let crowd = self.blocks.get_mut(&block).expect("blocks with rows that wait are there");
             if crowd.ready.is_empty() {
-                self.segments[(crowd.segment - self.first) as usize].touched.push_back(block);
+                self.stretches.of(crowd.stretch).kept.push_back(block);
             }
             crowd.ready.push(row);
         }
     }
 
     fn watermark(&mut self, watermark: i64) {
-        let last = self.segments.len() - 1;
-        match (self.segments[last].rows, last) {
-            (0, 0) => self.reached = watermark,
-            (0, _) => self.segments[last - 1].watermark = Some(watermark),
-            _ => {
-                self.segments[last].watermark = Some(watermark);
-                self.segments.push_back(Segment::default());
-            }
-        }
+        self.stretches.watermark(watermark);
     }
 
     fn next(&mut self, _known: &Asks, rows_max: usize) -> Result<Vec<Piece>, OperatorError> {
         let mut pieces = Vec::new();
         let mut rows = 0;
         loop {
-            let segment = self.segments.front_mut().expect("there is always one");
+            let stretch = self.stretches.front();
             while rows < rows_max
-                && let Some(number) = segment.touched.pop_front()
+                && let Some(number) = stretch.kept.pop_front()
             {
                 let crowd = self.blocks.get_mut(&number).expect("as long as it has rows");
                 let mut ready = std::mem::take(&mut crowd.ready);
                 ready.sort_unstable();
                 rows += ready.len();
-                segment.rows -= ready.len();
+                stretch.rows -= ready.len();
                 self.rows -= ready.len();
                 crowd.left -= ready.len();
                 let whole = ready.len() == crowd.asks.len();
@@ -174,15 +151,14 @@ impl Order for Unordered {
                     pieces.push(Piece { block: crowd.block.take(&UInt32Array::from(ready))?, asks });
                 }
             }
-            let Some(watermark) = segment.watermark.filter(|_| segment.rows == 0) else { return Ok(pieces) };
-            self.reached = watermark;
-            self.segments.pop_front();
-            self.first += 1;
+            if !self.stretches.advance() {
+                return Ok(pieces);
+            }
         }
     }
 
     fn reached(&self) -> i64 {
-        self.reached
+        self.stretches.reached()
     }
 
     fn rows(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Rows from a server that we call, or from all peers that connect to us.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -248,12 +248,7 @@ impl Callback for Door<'_> {
     }
 }
 
-/// Whether the origin of a page is this machine, by a name that nobody else can be given.
+/// Whether the origin of a page is this machine.
 fn is_page_of_this_machine(origin: &str) -> bool {
-    let is_ours = |host: &str| {
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let name = bare.trim_end_matches('.').to_ascii_lowercase();
-        name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    };
-    origin.parse::<Uri>().is_ok_and(|origin| origin.host().is_some_and(is_ours))
+    origin.parse::<Uri>().is_ok_and(|origin| origin.host().is_some_and(listeners::is_this_machine))
 }

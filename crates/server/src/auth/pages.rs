@@ -4,11 +4,10 @@
 //! A browser reaches loopback for whatever page it shows. It says whose page it was in `Origin`, which a page can only read
 //! answers with, and where it leaves that out (images, links), in `Sec-Fetch-Site`.
 
-use std::net::IpAddr;
-
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use tidemill_connect::listeners::is_this_machine;
 
 use crate::error::ApiError;
 
@@ -47,12 +46,6 @@ pub(super) fn from_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), Ap
             .with_help("open the address itself, use fetch or EventSource in a page of this machine, or give the server --tokens"));
     }
     Ok(())
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let name = bare.trim_end_matches('.').to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn is_page_of_this_machine(origin: &str) -> bool {

@@ -97,6 +97,9 @@ pub(super) async fn publish(
     let mut room = state.pending.room();
     room.of_stream(&name);
     let published = match kind {
+        _ if stream.inlet_schema().is_none() => {
+            Err(state.no_job(format!("no running job reads stream '{name}'"), "reads it, and publish again"))
+        }
         Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, limit, &mut taken, &mut room).await,
         Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken, &mut room).await,
     };

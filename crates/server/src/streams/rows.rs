@@ -61,15 +61,18 @@ fn about(stream: &Stream) -> Value {
     json!({"name": stream.name(), "inlet": inlet, "outlet": outlet, "stats": stream.stats()})
 }
 
+/// Whether the names of a stream's peers may be forgotten.
+fn may_forget(access: &Access, stream: &str) -> Result<(), ApiError> {
+    if access.may_manage() { Ok(()) } else { access.require_write(stream) }
+}
+
 /// `DELETE /v1/streams/{name}/subscriptions/{who}`: rows need not be kept for that subscriber any more.
 pub(super) async fn forget(
     State(state): Shared,
     Extension(access): Extension<Access>,
     Path((name, who)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    if !access.may_manage() {
-        access.require_write(&name)?;
-    }
+    may_forget(&access, &name)?;
     let stream = find(&state, &name)?;
     let unknown = ApiError::not_found(format!("no subscriber '{who}' has acknowledged rows of stream '{name}'"))
         .with_help(format!("GET /v1/streams/{name} shows the names"));
@@ -88,9 +91,7 @@ pub(super) async fn forget_publisher(
     Extension(access): Extension<Access>,
     Path((name, who)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    if !access.may_manage() {
-        access.require_write(&name)?;
-    }
+    may_forget(&access, &name)?;
     match find(&state, &name)?.forget_publisher(&who)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::not_found(format!("no publisher of stream '{name}' is known by the name '{who}'"))

@@ -72,8 +72,8 @@ pub(super) async fn open(
     let subscribes = reads && stream.outlet_schema().is_some();
     let publishes = writes && stream.inlet_schema().is_some();
     if !subscribes && !publishes {
-        return Err(ApiError::conflict(format!("no running job writes stream '{name}', or reads it for you to publish"))
-            .with_help("start its job and connect again"));
+        let why = format!("no running job writes stream '{name}', or reads it for you to publish");
+        return Err(state.no_job(why, "does, and connect again"));
     }
     let outlet = match subscribes {
         false => None,
