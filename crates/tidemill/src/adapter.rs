@@ -25,6 +25,7 @@ use tidemill_runtime::{JobError, JobOptions};
 
 use self::metrics_file::MetricsFile;
 use crate::args::{AdapterArgs, Input, PublishArgs, RemoteArgs};
+use crate::end::interrupted;
 use crate::run::{pair, stop_on_signals};
 use crate::show::{self, Live, count};
 use crate::{Failure, files};
@@ -76,7 +77,7 @@ pub fn stop_flag(what: &'static str) -> Result<Arc<AtomicBool>, Failure> {
         for _ in signals.forever() {
             if handler.swap(true, Ordering::Relaxed) {
                 let _ = writeln!(std::io::stderr(), "\nstopped at once");
-                std::process::exit(130);
+                interrupted();
             }
             let _ = writeln!(std::io::stderr(), "\nstopping: {what} (once more to stop at once)");
         }

@@ -11,6 +11,7 @@ mod capacity;
 mod copy;
 mod define;
 mod describe;
+mod end;
 mod files;
 mod function;
 mod prompt;
@@ -22,11 +23,11 @@ mod show;
 mod subscribe;
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
+use end::end;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
@@ -36,7 +37,7 @@ fn notice(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn main() -> ExitCode {
+fn main() {
     allocator::begin_with_small_pages();
     allocator::keep_what_is_free();
     tidemill_state::on_much_state(allocator::want_large_pages);
@@ -92,10 +93,10 @@ fn main() -> ExitCode {
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => end(0),
         Err(failure) => {
-            eprintln!("{}", failure.message);
-            ExitCode::from(failure.code)
+            notice(&failure.message);
+            end(failure.code)
         }
     }
 }

@@ -21,6 +21,7 @@ use tidemill_sql::types::flink_type;
 
 use self::complete::Typed;
 use crate::args::{Output, SqlArgs};
+use crate::end::interrupted;
 use crate::run::{failure, session};
 use crate::{Failure, files, show};
 
@@ -113,7 +114,7 @@ fn stop_on_interrupt(stop: &Arc<Mutex<Stop>>) -> Result<(), Failure> {
             }
             let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
             if stop.requested() {
-                std::process::exit(130);
+                interrupted();
             }
             stop.stop();
             let _ = writeln!(std::io::stderr(), "\nstopping (once more to leave)");

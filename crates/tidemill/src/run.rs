@@ -10,6 +10,7 @@ use tidemill_runtime::script::{Script, Step, render};
 use tidemill_runtime::{JobError, JobOptions, Stop, batch::BatchRunner};
 
 use crate::args::{Output, RunArgs, SqlArgs};
+use crate::end::interrupted;
 use crate::show::{self, Live};
 use crate::{Failure, define, files, prompt};
 
@@ -74,7 +75,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
             let say = |text: &str| drop(writeln!(std::io::stderr(), "\n{text}"));
             if handler.requested() {
                 say("stopped at once; what the last checkpoint holds is kept");
-                std::process::exit(130);
+                interrupted();
             }
             handler.stop();
             say("stopping: taking a last checkpoint (once more to stop at once)");

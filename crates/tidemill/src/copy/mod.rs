@@ -32,6 +32,7 @@ use self::progress::{Meter, Progress};
 use self::stage::Stage;
 use self::task::Work;
 use crate::args::{AtOnce, CopyArgs, Verify};
+use crate::end::interrupted;
 use crate::run::failure;
 use crate::show::{bytes, count};
 use crate::{Failure, notice};
@@ -278,7 +279,7 @@ fn tell_if_interrupted() -> Result<(), Failure> {
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
             let _ = writeln!(std::io::stderr(), "\ninterrupted; parts that are done are kept, and --resume goes on with them");
-            std::process::exit(130);
+            interrupted();
         }
     });
     Ok(())

@@ -1,6 +1,7 @@
 //! What goes wrong is said: wrong SQL, wrong options, bad data, missing files, full disks, damaged
 //! state; with the right exit code. And what the commands other than `run` print.
 
+mod end;
 pub mod peers;
 
 use std::path::Path;
