@@ -19,6 +19,7 @@ pub mod join;
 pub mod limit;
 pub mod lookup;
 pub mod map;
+pub mod materialize;
 pub mod normalize;
 pub mod over;
 pub mod pattern;

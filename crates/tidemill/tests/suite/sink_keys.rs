@@ -74,6 +74,67 @@ fn each_key_ends_with_the_row_that_it_has_in_the_result() {
     }
 }
 
+/// Runs a job into a database at a parallelism, block by block of one row, so that each change reaches the sink.
+fn run(scratch: &Scratch, job: &str, path: &str, parallelism: &str) -> String {
+    let file = scratch.at(&format!("{parallelism}.db"));
+    let job = scratch.write("job.sql", format!("SET 'block.size' = '1';\n{job}"));
+    let mut command = tidemill();
+    command.args(["run", &job, "--parallelism", parallelism, "--define", &format!("PATH={path}"), "--define", &format!("DB={file}")]);
+    let output = finish(&mut command);
+    assert!(output.status.success(), "{}", text(&output));
+    file
+}
+
+/// Once two customers shared the first place, the sink had the one that was written last. When that one fell, it kept the place
+/// besides its new one, and the other was nowhere.
+#[test]
+fn a_row_that_falls_leaves_its_rank_to_the_one_it_shared_it_with() {
+    let scratch = Scratch::new("sink-keys-ties");
+    let path = scratch.write("sales.csv", "ann,r,10\nbob,r,10\nbob,r,-5\n");
+    for function in ["RANK", "DENSE_RANK"] {
+        let query = format!(
+            "INSERT INTO places SELECT region, place, customer FROM (SELECT region, customer,
+                {function}() OVER (PARTITION BY region ORDER BY total DESC) AS place FROM totals) WHERE place <= 3;\n"
+        );
+        let job = [TABLES, &sink("places", "region STRING, place BIGINT, customer STRING", "region, place"), &query].concat();
+        for parallelism in ["1", "2"] {
+            let file = run(&scratch, &job, &path, parallelism);
+            let found = rows(&file, "SELECT place || ' ' || customer FROM places");
+            assert_eq!(found, ["1 ann", "2 bob"], "{function}, parallelism {parallelism}");
+            std::fs::remove_file(file).expect("the database");
+        }
+    }
+}
+
+/// The sink had the smallest of the rows that a key had, and not the newest.
+#[test]
+fn of_rows_that_stay_the_newest_is_seen() {
+    let scratch = Scratch::new("sink-keys-newest");
+    let mut random = Random(12);
+    let (mut events, mut newest) = (String::new(), BTreeMap::new());
+    for _ in 0..300 {
+        let (order, status) = (format!("o{}", random.below(20)), format!("s{}", random.below(1000)));
+        events += &format!("{order},-,{status}\n");
+        newest.insert(order, status);
+    }
+    newest.insert("all".to_string(), "300".to_string());
+    let expect: BTreeSet<String> = newest.iter().map(|(order, status)| format!("{order} {status}")).collect();
+    let path = scratch.write("events.csv", events);
+    let job = [
+        "CREATE TABLE events (id STRING, region STRING, status STRING)
+            WITH ('connector' = 'filesystem', 'path' = '${PATH}', 'format' = 'csv');\n",
+        &sink("orders", "id STRING, status STRING", "id"),
+        // The sum is updated; the events are not, and nothing takes one back.
+        "INSERT INTO orders SELECT id, status FROM events UNION ALL
+            SELECT 'all', CAST(COUNT(*) AS STRING) FROM events GROUP BY region;\n",
+    ];
+    for parallelism in ["1", "2"] {
+        let file = run(&scratch, &job.concat(), &path, parallelism);
+        let found = rows(&file, "SELECT id || ' ' || status FROM orders");
+        assert_eq!(found, expect.iter().cloned().collect::<Vec<_>>(), "parallelism {parallelism}");
+    }
+}
+
 /// Rows are kept only where the keys differ.
 #[test]
 fn the_key_of_the_query_is_known() {
@@ -86,6 +147,12 @@ fn the_key_of_the_query_is_known() {
         assert!(output.status.success(), "{query}: {}", text(&output));
         text(&output).contains("UpsertMaterialize")
     };
+    let tied = |columns: &str, function: &str| {
+        format!(
+            "SELECT {columns} FROM (SELECT region, customer, {function}() OVER (PARTITION BY region ORDER BY total DESC) AS place
+             FROM totals) WHERE place <= 3"
+        )
+    };
     let three = "region STRING, customer STRING, total BIGINT";
     for (columns, key, query, expect) in [
         (three, "region, customer", "SELECT * FROM totals", false),
@@ -96,6 +163,9 @@ fn the_key_of_the_query_is_known() {
         ("region STRING, place BIGINT, customer STRING", "region, place", "SELECT region, place, customer FROM ranked", false),
         ("region STRING, customer STRING", "region, customer", "SELECT region, customer FROM ranked", false),
         ("region STRING, place BIGINT, customer STRING", "customer", "SELECT region, place, customer FROM ranked", true),
+        ("region STRING, place BIGINT, customer STRING", "region, place", tied("region, place, customer", "RANK").as_str(), true),
+        ("region STRING, place BIGINT, customer STRING", "region, place", tied("region, place, customer", "DENSE_RANK").as_str(), true),
+        ("region STRING, customer STRING", "region, customer", tied("region, customer", "RANK").as_str(), false),
         ("a STRING, b STRING, c BIGINT", "a", "SELECT customer, region, amount FROM sales", false),
     ] {
         assert_eq!(kept(columns, key, query, ""), expect, "{query} by {key}");

@@ -56,7 +56,8 @@ fn keys(plan: &LogicalPlan) -> Vec<Key> {
     }
 }
 
-/// Keys of ranked rows. With its rank among the columns a row is that of a rank, whoever holds it; without, it is the row of the input.
+/// Keys of ranked rows. With its number among the columns a row is that of a place, whoever holds it; a rank may be held by several
+/// rows. Without, it is the row of the input.
 fn ranked(ranking: &Ranking<'_>, rank_seen: bool) -> Vec<Key> {
     let input = &ranking.window.input;
     let place = |e: &Logical| as_column(e).and_then(|column| input.schema().index_of_column(column).ok());
@@ -67,7 +68,9 @@ fn ranked(ranking: &Ranking<'_>, rank_seen: bool) -> Vec<Key> {
         found.push(partition.clone());
     }
     if rank_seen {
-        found.push(partition.into_iter().chain([input.schema().fields().len()]).collect());
+        if ranking.call.fun.name() == "row_number" {
+            found.push(partition.into_iter().chain([input.schema().fields().len()]).collect());
+        }
     } else {
         // A row that changed its partition came by way of two shards.
         found.extend(keys(input).into_iter().filter(|key| key.is_superset(&partition)));

@@ -2,23 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_expr::LogicalPlan;
 use datafusion_physical_expr::expressions::Column as BoundColumn;
-use tidemill_operator::Operator;
 use tidemill_operator::map::Expr;
-use tidemill_operator::rank::topn::TopN;
-use tidemill_operator::rank::{RankFunction, RankSpec, Ties};
+use tidemill_operator::{Operator, materialize};
 use tidemill_plan::Table;
 
 use super::{Planner, Rel, Wanted, keys};
 use crate::physical::{Edge, Factory, Node, NodeKind, Ship, SinkSpec};
 use crate::settings::UpsertMaterialize;
 use crate::{JobError, connector};
-
-/// The rank that the rows of a key get, and that is planned away again.
-const RANK: &str = "$rank";
 
 impl Planner<'_> {
     pub(super) fn sink(&mut self, table: &Arc<Table>, plan: &LogicalPlan) -> Result<(), JobError> {
@@ -52,37 +45,16 @@ impl Planner<'_> {
     }
 
     /// Keeps the rows of each key of a sink that knows one row a key. Rows of the query with the same key come from different
-    /// places, the one that goes behind the one that comes: the one that is left is the key's. Of several that stay, which the
-    /// key should forbid, it is the one with the smaller columns.
+    /// places, the one that goes behind the one that comes: the one that is left is the key's. Of several that stay it is the
+    /// one that came last.
     fn materialized(&mut self, input: &Rel, key: &[usize], id: &str) -> Result<Rel, JobError> {
         let schema = self.schema(input.node);
-        let columns: Vec<Expr> =
-            schema.fields().iter().enumerate().map(|(at, f)| Arc::new(BoundColumn::new(f.name(), at)) as Expr).collect();
-        let keys: Vec<Expr> = key.iter().map(|at| columns[*at].clone()).collect();
-        let types: Vec<DataType> = key.iter().map(|at| schema.field(*at).data_type().clone()).collect();
-        // With a rank among the columns, which is always 1, another row is an update, and not a deletion and a new row.
-        let rank = Arc::new(Field::new(RANK, DataType::Int64, false));
-        let ranked: SchemaRef = Arc::new(Schema::new(schema.fields().iter().cloned().chain([rank]).collect::<Vec<_>>()));
-        let spec = RankSpec {
-            // It takes an order; rows of one key are alike in it.
-            order: keys.iter().map(|e| (e.clone(), SortOptions::default())).collect(),
-            order_types: types.clone(),
-            key_types: types,
-            keys: keys.clone(),
-            function: RankFunction::RowNumber,
-            from: 1,
-            to: 1,
-            ties: Ties::Contents,
-            retracts: true,
-            rank_column: true,
-            input: schema.clone(),
-            schema: ranked.clone(),
-        };
-        let factory: Factory = Arc::new(move || Ok(Box::new(TopN::new(spec.clone(), true, false)?) as Box<dyn Operator>));
-        let node = self.operator("UpsertMaterialize", format!("materialize:{id}"), input, Ship::Hash(keys), ranked, factory)?;
-        let kept = Rel { node, single: false, window: None, ..input.clone() };
-        let node = self.map(&kept, None, columns, schema)?;
-        Ok(Rel { node, ..kept })
+        let keys: Vec<Expr> = key.iter().map(|at| Arc::new(BoundColumn::new(schema.field(*at).name(), *at)) as Expr).collect();
+        let (kept, key) = (schema.clone(), key.to_vec());
+        let factory: Factory =
+            Arc::new(move || Ok(Box::new(materialize::UpsertMaterialize::new(kept.clone(), key.clone())?) as Box<dyn Operator>));
+        let node = self.operator("UpsertMaterialize", format!("materialize:{id}"), input, Ship::Hash(keys), schema, factory)?;
+        Ok(Rel { node, single: false, window: None, ..input.clone() })
     }
 
     pub(super) fn sink_node(
