@@ -222,11 +222,20 @@ impl Asking {
         Ok(key)
     }
 
-    /// Gives up calls that take too long, and puts questions whose pause is over into the queue.
+    /// Gives up calls that take too long, and puts questions whose pause is over into the queue. The time of calls begins anew if they
+    /// were `preparing` ([`Calls::prepares`]) just before answers were last taken: what has become ready since then has answered nobody
+    /// yet.
     ///
     /// # Errors
     /// A key that cannot be had, if that fails the job.
-    pub fn expire(&mut self, calls: &mut dyn Calls, asks: &mut Asks, now_ns: u64, settled: &mut Vec<u32>) -> Result<(), OperatorError> {
+    pub fn expire(
+        &mut self,
+        calls: &mut dyn Calls,
+        preparing: bool,
+        asks: &mut Asks,
+        now_ns: u64,
+        settled: &mut Vec<u32>,
+    ) -> Result<(), OperatorError> {
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now_ns
         {
@@ -236,7 +245,7 @@ impl Asking {
         if now_ns < self.deadline_ns {
             return Ok(());
         }
-        if calls.prepares() {
+        if preparing {
             self.under_way.values_mut().for_each(|w| w.question.begun_ns = now_ns.max(1));
         }
         let mut over: Vec<u64> =

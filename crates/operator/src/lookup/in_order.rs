@@ -1,5 +1,10 @@
 //! Rows that leave in the order in which they came, those of each partition for themselves: one that waits for a slow answer, or has
-//! many rows to ask for, does not hold the others back. Rows that came by no partition, or by several, are as of one.
+//! many rows to ask for, does not hold the others back.
+//!
+//! A block of no partition may hold rows of any: all rows before it leave first, and those behind it wait for it. So rows are in
+//! *sections*: those of any number of partitions, or those of none, by turns. Rows of the first section leave, of each of its
+//! partitions by a *lane*. A lane is found by the ask of its first row, so that an answer costs the same however many there are, and is
+//! gone with its last row: a source may have a partition for each of its files.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,6 +14,11 @@ use super::cache::Asks;
 use super::order::{Order, Piece, bytes};
 use super::stretches::Stretches;
 use crate::OperatorError;
+
+/// No lane.
+const NONE: u32 = u32::MAX;
+/// Room for so many lanes is kept when no rows wait.
+const LANES_KEPT: usize = 16;
 
 struct Line {
     block: Block,
@@ -20,13 +30,39 @@ struct Line {
     stretch: u64,
 }
 
+/// Rows of a partition, or of none, within a section.
+struct Lane {
+    partition: Option<u32>,
+    /// Empty only where the lane is free.
+    lines: VecDeque<Line>,
+    /// Larger than that of lanes that were there before.
+    since: u64,
+    /// The next one that waits for the same ask.
+    next: u32,
+}
+
+/// Rows that wait for all those of the section before it.
+#[derive(Default)]
+struct Section {
+    /// It has rows of no partition, in one lane.
+    mixed: bool,
+    /// By partition; there are some, but in the only section.
+    lanes: HashMap<Option<u32>, u32>,
+}
+
 /// Rows of a partition leave in the order in which they came.
 pub(super) struct InOrder {
-    /// By partition, in the order in which those were first seen.
-    lines: Vec<VecDeque<Line>>,
-    numbers: HashMap<Option<u32>, usize>,
-    /// The partition that is looked at next.
-    turn: usize,
+    /// The oldest first; there is always one.
+    sections: VecDeque<Section>,
+    /// Those of all sections.
+    lanes: Vec<Lane>,
+    free: Vec<u32>,
+    /// How many lanes there have been.
+    seen: u64,
+    /// For each ask the first of the lanes whose first row waits for it. All lanes of the first section wait so, or are ready.
+    heads: Vec<u32>,
+    /// Lanes of the first section whose first row may leave.
+    ready: VecDeque<u32>,
     stretches: Stretches<()>,
     rows: usize,
     bytes: usize,
@@ -34,7 +70,80 @@ pub(super) struct InOrder {
 
 impl InOrder {
     pub fn new() -> Self {
-        InOrder { lines: Vec::new(), numbers: HashMap::new(), turn: 0, stretches: Stretches::new(), rows: 0, bytes: 0 }
+        InOrder {
+            sections: VecDeque::from([Section::default()]),
+            lanes: Vec::new(),
+            free: Vec::new(),
+            seen: 0,
+            heads: Vec::new(),
+            ready: VecDeque::new(),
+            stretches: Stretches::new(),
+            rows: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The lanes of a section, in the order in which they came.
+    fn lanes_of(&self, section: &Section) -> Vec<u32> {
+        let mut lanes: Vec<u32> = section.lanes.values().copied().collect();
+        lanes.sort_unstable_by_key(|lane| self.lanes[*lane as usize].since);
+        lanes
+    }
+
+    /// Adds a lane to the last section.
+    fn add(&mut self, partition: Option<u32>, line: Line) -> u32 {
+        self.seen += 1;
+        let lane = Lane { partition, lines: VecDeque::from([line]), since: self.seen, next: NONE };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.lanes[number as usize] = lane;
+                number
+            }
+            None => {
+                self.lanes.push(lane);
+                self.lanes.len() as u32 - 1
+            }
+        };
+        self.sections.back_mut().expect("there is always one").lanes.insert(partition, number);
+        number
+    }
+
+    /// A lane of the first section is ready, or waits for the answer of its first row.
+    fn list(&mut self, number: u32, known: &Asks) {
+        let lane = &mut self.lanes[number as usize];
+        let line = lane.lines.front().expect("a lane in use has rows");
+        let ask = line.asks[line.from];
+        if known.is_ready(ask) {
+            self.ready.push_back(number);
+            return;
+        }
+        if self.heads.len() <= ask as usize {
+            self.heads.resize(ask as usize + 1, NONE);
+        }
+        lane.next = std::mem::replace(&mut self.heads[ask as usize], number);
+    }
+
+    /// All rows of a lane of the first section have left.
+    fn remove(&mut self, number: u32, known: &Asks) {
+        let lane = &mut self.lanes[number as usize];
+        lane.lines = VecDeque::new();
+        self.sections[0].lanes.remove(&lane.partition);
+        self.free.push(number);
+        if self.rows == 0 {
+            // However many there were at once.
+            self.lanes.clear();
+            self.lanes.shrink_to(LANES_KEPT);
+            self.free.clear();
+            self.free.shrink_to(LANES_KEPT);
+            self.ready.shrink_to(LANES_KEPT);
+            self.sections.shrink_to(LANES_KEPT);
+            self.sections[0].lanes.shrink_to(LANES_KEPT);
+        } else if self.sections[0].lanes.is_empty() {
+            self.sections.pop_front();
+            for lane in self.lanes_of(&self.sections[0]) {
+                self.list(lane, known);
+            }
+        }
     }
 
     /// So many rows of a stretch have left.
@@ -44,12 +153,13 @@ impl InOrder {
         while self.stretches.advance() {}
     }
 
-    /// Rows of one partition that may leave.
-    fn of_partition(&mut self, number: usize, known: &Asks, rows_max: usize) -> Vec<Piece> {
+    /// Rows of a lane that may leave.
+    fn of_lane(&mut self, number: u32, known: &Asks, rows_max: usize) -> Vec<Piece> {
+        let number = number as usize;
         let mut pieces = Vec::new();
         let mut rows = 0;
         while rows < rows_max
-            && let Some(line) = self.lines[number].front_mut()
+            && let Some(line) = self.lanes[number].lines.front_mut()
         {
             let waiting = &line.asks[line.from..];
             let ready = waiting.iter().take(rows_max - rows).take_while(|ask| known.is_ready(**ask)).count();
@@ -59,7 +169,7 @@ impl InOrder {
             rows += ready;
             let stretch = line.stretch;
             if ready == waiting.len() {
-                let line = self.lines[number].pop_front().expect("looked at above");
+                let line = self.lanes[number].lines.pop_front().expect("looked at above");
                 self.bytes -= line.bytes;
                 pieces.push(match line.from {
                     0 => Piece { block: line.block, asks: line.asks },
@@ -76,31 +186,52 @@ impl InOrder {
 }
 
 impl Order for InOrder {
-    fn push(&mut self, block: Block, asks: Vec<u32>, _known: &Asks) {
-        let next = self.numbers.len();
-        let number = *self.numbers.entry(block.partition()).or_insert(next);
-        if number == next {
-            self.lines.push(VecDeque::new());
+    fn push(&mut self, block: Block, asks: Vec<u32>, known: &Asks) {
+        let partition = block.partition();
+        let last = self.sections.back_mut().expect("there is always one");
+        if last.lanes.is_empty() {
+            last.mixed = partition.is_none();
+        } else if last.mixed != partition.is_none() {
+            self.sections.push_back(Section { mixed: partition.is_none(), lanes: HashMap::new() });
         }
-        let bytes = bytes(&block);
+        let bytes = bytes(&block) + size_of::<Line>() - size_of::<Block>();
         self.bytes += bytes;
         self.rows += block.rows();
         let stretch = self.stretches.enter(block.rows());
-        self.lines[number].push_back(Line { block, asks, from: 0, bytes, stretch });
+        let line = Line { block, asks, from: 0, bytes, stretch };
+        let lane = self.sections.back().and_then(|last| last.lanes.get(&partition)).copied();
+        if let Some(lane) = lane {
+            self.lanes[lane as usize].lines.push_back(line);
+            return;
+        }
+        let lane = self.add(partition, line);
+        if self.sections.len() == 1 {
+            self.list(lane, known);
+        }
     }
 
-    fn answered(&mut self, _ask: u32) {}
+    fn answered(&mut self, ask: u32) {
+        let Some(head) = self.heads.get_mut(ask as usize) else { return };
+        let mut at = std::mem::replace(head, NONE);
+        while at != NONE {
+            self.ready.push_back(at);
+            at = std::mem::replace(&mut self.lanes[at as usize].next, NONE);
+        }
+    }
 
     fn watermark(&mut self, watermark: i64) {
         self.stretches.watermark(watermark);
     }
 
-    /// Those of one partition at a time, lest rows of several become a block of none.
+    /// Those of one lane at a time, lest rows of several partitions become a block of none.
     fn next(&mut self, known: &Asks, rows_max: usize) -> Result<Vec<Piece>, OperatorError> {
-        for _ in 0..self.lines.len() {
-            let number = self.turn % self.lines.len();
-            self.turn = number + 1;
-            let pieces = self.of_partition(number, known, rows_max);
+        while let Some(lane) = self.ready.pop_front() {
+            let pieces = self.of_lane(lane, known, rows_max);
+            if self.lanes[lane as usize].lines.is_empty() {
+                self.remove(lane, known);
+            } else {
+                self.list(lane, known);
+            }
             if !pieces.is_empty() {
                 return Ok(pieces);
             }
@@ -121,10 +252,14 @@ impl Order for InOrder {
     }
 
     fn memory(&self) -> usize {
-        self.bytes + self.lines.len() * size_of::<VecDeque<Line>>()
+        let of_section = |s: &Section| size_of::<Section>() + s.lanes.capacity() * size_of::<(Option<u32>, u32)>();
+        let numbers = (self.free.capacity() + self.heads.capacity() + self.ready.capacity()) * size_of::<u32>();
+        self.bytes + self.lanes.capacity() * size_of::<Lane>() + numbers + self.sections.iter().map(of_section).sum::<usize>()
     }
 
     fn all(&self) -> Result<Vec<Block>, OperatorError> {
-        Ok(self.lines.iter().flatten().map(|l| l.block.slice(l.from, l.block.rows() - l.from)).collect())
+        let lanes = self.sections.iter().flat_map(|section| self.lanes_of(section));
+        let lines = lanes.flat_map(|lane| &self.lanes[lane as usize].lines);
+        Ok(lines.map(|l| l.block.slice(l.from, l.block.rows() - l.from)).collect())
     }
 }

@@ -236,10 +236,12 @@ impl LookupJoin {
             self.settled.clear();
             // Those that nobody has been told of yet shall not be taken for late.
             let due = self.asking.due().is_some_and(|due| due <= now);
+            // Asked before answers are taken: what becomes ready in between shall not find its calls given up.
+            let preparing = due && calls.prepares();
             if self.woken.swap(false, Ordering::AcqRel) || due {
                 self.asking.collect(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
             }
-            self.asking.expire(calls.as_mut(), &mut self.asks, now, &mut self.settled)?;
+            self.asking.expire(calls.as_mut(), preparing, &mut self.asks, now, &mut self.settled)?;
             if self.asking.start(calls.as_mut(), &mut self.asks, now, &mut self.settled)? {
                 // What comes of answers may hold the worker up, and the calls shall not wait for that.
                 calls.flush();

@@ -43,7 +43,8 @@ pub(super) trait Order: Send {
     /// Bytes of all that is kept.
     fn memory(&self) -> usize;
 
-    /// All rows that wait; those of a partition in the order in which they came.
+    /// All rows that wait. Those of a partition, also within blocks of none, are in the order in which they came: they are taken in
+    /// again like that after a restart.
     ///
     /// # Errors
     /// None that rows taken in can cause.

@@ -34,6 +34,8 @@ struct Remote {
     cancelled: usize,
     asked: Vec<i64>,
     prepares: bool,
+    /// What is prepared becomes ready as soon as answers have been looked for.
+    ready_next: bool,
     wake: Option<Wake>,
 }
 
@@ -60,7 +62,11 @@ impl Calls for Side {
     }
 
     fn finished(&mut self, into: &mut Vec<Answered>) {
-        into.append(&mut self.0.lock().unwrap().done);
+        let mut remote = self.0.lock().unwrap();
+        into.append(&mut remote.done);
+        if std::mem::take(&mut remote.ready_next) {
+            remote.prepares = false;
+        }
     }
 }
 
@@ -213,8 +219,8 @@ fn random_spec(random: &mut Random) -> LookupSpec {
     spec
 }
 
-/// Answers come in any order, calls fail, blocks are of any size, and the state is taken and given back at
-/// any moment: what comes out is what look-ups at once would give, in the order of each partition if order is kept.
+/// Answers come in any order, calls fail, blocks are of any size, of one partition or of several, and the state is taken and given back
+/// at any moment: what comes out is what look-ups at once would give, in the order of each partition if order is kept.
 #[test]
 fn output_is_that_of_synchronous_look_ups() {
     for seed in 1..=400_u64 {
@@ -228,6 +234,9 @@ fn output_is_that_of_synchronous_look_ups() {
         let (mut join, mut side) = join(&spec);
         let (mut got, mut at) = (Vec::new(), 0);
         let mut partitions = Vec::new();
+        // A few, or many of which each is soon over.
+        let few = random.below(3) > 0;
+        let pick = |random: &mut Random, at: usize| random.below(3) as u32 + if few { 0 } else { at as u32 };
         let mut ending = false;
         for step in 0.. {
             assert!(step < 100_000, "seed {seed}: no end");
@@ -239,9 +248,16 @@ fn output_is_that_of_synchronous_look_ups() {
                     };
                     let block = text::parse(&spec.input, &rows[at..at + size].iter().map(line).collect::<String>());
                     let mut out = Output::default();
-                    let partition = random.below(3) as u32;
-                    partitions.resize(at + size, partition);
-                    join.on_block(0, block.in_partition(partition), &mut out).unwrap();
+                    // A block of no partition has rows of several.
+                    let block = if random.below(4) == 0 {
+                        partitions.extend((at..at + size).map(|at| pick(&mut random, at)));
+                        block
+                    } else {
+                        let partition = pick(&mut random, at);
+                        partitions.resize(at + size, partition);
+                        block.in_partition(partition)
+                    };
+                    join.on_block(0, block, &mut out).unwrap();
                     got.extend(lines(&mut out));
                     at += size;
                 }
@@ -414,6 +430,77 @@ fn a_slow_answer_holds_up_its_own_partition_only() {
     assert_eq!((poll(&mut join).len(), join.output_watermark(10), join.holds()), (2, 10, false));
 }
 
+/// `block.linger` puts rows of several partitions into one block, which is then of none: a row of one of them overtook those of
+/// its own partition that were in there, a deletion its insertion. So did rows that came after a restart.
+#[test]
+fn rows_of_no_partition_overtake_none_and_are_not_overtaken() {
+    let of = spec();
+    for restarted in [false, true] {
+        let (mut join, mut side) = join(&of);
+        let blocks = [(Some(1), "1 1"), (None, "2 4\n3 7"), (Some(1), "4 10"), (Some(2), "5 13")];
+        for (number, (partition, rows)) in blocks.into_iter().enumerate() {
+            if restarted && number == 2 {
+                let tables = join.snapshot().unwrap();
+                (join, side) = self::join(&of);
+                join.restore(tables).unwrap();
+                assert_eq!(poll(&mut join), Vec::<String>::new());
+            }
+            let block = text::parse(&of.input, rows);
+            let block = match partition {
+                Some(partition) => block.in_partition(partition),
+                None => block,
+            };
+            join.on_block(0, block, &mut Output::default()).unwrap();
+        }
+        let answer = |key: i64| {
+            let place = side.0.lock().unwrap().open.iter().position(|(_, keys)| keys[0] == key);
+            side.answer(place.expect("it was asked"), None);
+        };
+        answer(4);
+        assert_eq!(poll(&mut join), Vec::<String>::new());
+        answer(10);
+        assert_eq!(poll(&mut join), Vec::<String>::new());
+        answer(1);
+        assert_eq!(poll(&mut join), ["+I 1 1 1 10", "+I 2 4 4 40"]);
+        answer(13);
+        assert_eq!(poll(&mut join), Vec::<String>::new());
+        answer(7);
+        assert_eq!(poll(&mut join), ["+I 3 7 7 70", "+I 4 10 10 100", "+I 5 13 13 130"]);
+        assert_eq!((join.order.rows(), join.holds()), (0, false));
+    }
+}
+
+/// A directory has a partition for each of its files, and each was kept for ever.
+#[test]
+fn partitions_leave_nothing_behind() {
+    let of = spec();
+    let (mut join, side) = join(&of);
+    let in_partition = |join: &mut LookupJoin, partition: u32, rows: &str| {
+        join.on_block(0, text::parse(&of.input, rows).in_partition(partition), &mut Output::default()).unwrap();
+    };
+    // It waits all the time.
+    in_partition(&mut join, 0, "0 1");
+    let before = join.order.memory();
+    for partition in 1..2000 {
+        in_partition(&mut join, partition, "1 4");
+        side.answer(1, None);
+        assert_eq!(poll(&mut join).len(), 1);
+    }
+    let (after, rows) = (join.order.memory(), join.order.rows());
+    assert!(rows == 1 && after < before + 4096, "{rows} rows, {before} bytes, then {after}");
+    // All at once, for the same answer, and one behind each.
+    for partition in 1..2000 {
+        in_partition(&mut join, partition, "1 4\n2 NULL");
+    }
+    let peak = join.order.memory();
+    side.answer(1, None);
+    assert_eq!((poll(&mut join).len(), join.order.rows()), (2 * 1999, 1));
+    side.answer(0, None);
+    assert_eq!((poll(&mut join).len(), join.order.rows(), join.order.bytes()), (1, 0, 0));
+    let after = join.order.memory();
+    assert!(peak > 100_000 && after < 4096, "{peak} bytes, then {after}");
+}
+
 #[test]
 fn it_is_full_when_more_than_a_round_of_calls_waits() {
     let (mut join, side) = join(&spec());
@@ -443,6 +530,19 @@ fn the_time_of_a_call_begins_when_all_is_ready() {
     assert_eq!((poll(&mut join), side.open()), (Vec::new(), 1));
     wait(1_000);
     assert!(failure(&mut join).contains("no answer within 10s"));
+}
+
+/// The table was ready when its calls were looked at, but not yet when their answers were: the job failed.
+#[test]
+fn what_becomes_ready_at_the_last_moment_is_not_late() {
+    let (mut join, side) = join(&spec());
+    side.0.lock().unwrap().prepares = true;
+    give(&mut join, "1 4");
+    wait(10_000);
+    side.0.lock().unwrap().ready_next = true;
+    assert_eq!((poll(&mut join), side.open(), side.0.lock().unwrap().prepares), (Vec::new(), 1, false));
+    side.answer(0, None);
+    assert_eq!(poll(&mut join), ["+I 1 4 4 40"]);
 }
 
 #[test]
