@@ -40,6 +40,12 @@ const ENTRY_BYTES: u64 = 512;
 const KEEPING_PART: u64 = 4;
 /// Checkpoints in flight whose marks are remembered; later ones cover earlier ones.
 const SNAPSHOTS_MAX: usize = 64;
+/// For so long after a job has begun the names of its checkpoint are not forgotten: publishers that lost their connection when the
+/// server ended try again every few seconds, and must be told where to go on.
+const RESTORED_KEPT_NS: u64 = 60_000_000_000;
+/// So long after names were looked through and none could be forgotten they are not looked through again: that takes milliseconds
+/// under the lock, and whoever is refused may ask at once again.
+const FORGETTING_PAUSE_NS: u64 = 1_000_000_000;
 
 /// The inlet of a stream.
 pub(crate) struct Inlet {
@@ -59,8 +65,12 @@ pub(crate) struct State {
     pub publishers: HashMap<u64, PublisherState>,
     pub names: HashMap<Arc<str>, u64>,
     pub next_slot: u64,
-    /// How many connections there were: the number of the newest.
+    /// How many connections began or ended: the number of the newest.
     pub sessions: u64,
+    /// From when on names of the checkpoint may be forgotten, by [`clock::now_ns`].
+    pub restored_until_ns: u64,
+    /// From when on names are looked through again for some to forget.
+    pub forgetting_at_ns: u64,
     queue: VecDeque<Entry>,
     pub queue_bytes: u64,
     queue_rows: u64,
@@ -122,8 +132,10 @@ pub(crate) struct PublisherState {
     pub name: Option<Arc<str>>,
     /// The number of its connection; 0 if there is none.
     pub session: u64,
-    /// That of its latest connection since the job began; 0 for none.
-    pub seen: u64,
+    /// The number of the latest end of a connection of it since the job began; 0 for none.
+    pub ended: u64,
+    /// It counts its rows without being told where to go on, and may be away between any two of its requests: its name stays.
+    pub kept: bool,
     pub waker: Option<Waker>,
     pub taken: Progress,
     pub given: Progress,
@@ -233,13 +245,16 @@ impl Inlet {
         state.publishers.clear();
         state.names.clear();
         state.snapshots.clear();
-        for (name, given) in publishers {
+        state.restored_until_ns = clock::now_ns() + RESTORED_KEPT_NS;
+        state.forgetting_at_ns = 0;
+        for (name, given, kept) in publishers {
             let name: Arc<str> = name.into();
             let slot = state.next_slot;
             state.next_slot += 1;
             state.names.insert(name.clone(), slot);
             let (rows, taken) = (given.rows, given.clone());
-            let publisher = PublisherState { name: Some(name), taken, given, snapshotted: rows, acknowledged: rows, ..Default::default() };
+            let publisher =
+                PublisherState { name: Some(name), kept, taken, given, snapshotted: rows, acknowledged: rows, ..Default::default() };
             state.publishers.insert(slot, publisher);
         }
         let schema = request.physical.clone();
@@ -455,12 +470,22 @@ impl State {
         self.publishers.values_mut().filter_map(wanting).collect()
     }
 
-    /// Forgets names of publishers that are not likely to come back, those that were connected longest ago first: all that they sent
-    /// is safe, and they told no position from which they would go on, so each run of theirs has a name of its own.
+    /// Forgets names of publishers that are not likely to come back, those that ended longest ago first: all that they sent is safe,
+    /// and they told no position from which they would go on, so each run of theirs has a name of its own. Does nothing for a while
+    /// after there was none.
     pub fn forget_finished(&mut self, most: usize) {
-        let finished = |p: &PublisherState| p.session == 0 && p.acknowledged >= p.taken.rows && p.taken.position.is_none();
+        let now_ns = clock::now_ns();
+        if now_ns < self.forgetting_at_ns {
+            return;
+        }
+        let restored = now_ns >= self.restored_until_ns;
+        let away = |p: &PublisherState| p.session == 0 && !p.kept && (p.ended > 0 || restored);
+        let finished = |p: &PublisherState| away(p) && p.acknowledged >= p.taken.rows && p.taken.position.is_none();
         let named = self.publishers.iter().filter(|(_, p)| p.name.is_some() && finished(p));
-        let mut slots: Vec<(u64, u64)> = named.map(|(slot, p)| (p.seen, *slot)).collect();
+        let mut slots: Vec<(u64, u64)> = named.map(|(slot, p)| (p.ended, *slot)).collect();
+        if slots.is_empty() {
+            self.forgetting_at_ns = now_ns + FORGETTING_PAUSE_NS;
+        }
         slots.sort_unstable();
         for (_, slot) in slots.into_iter().take(most) {
             if let Some(name) = self.publishers.remove(&slot).and_then(|publisher| publisher.name) {
@@ -486,6 +511,9 @@ impl State {
                 if *offset != progress.rows {
                     entry["position_offset"] = (*offset).into();
                 }
+            }
+            if publisher.kept {
+                entry["kept"] = true.into();
             }
             named.insert(name.to_string(), entry);
         }
@@ -521,14 +549,16 @@ pub(crate) fn kinds_of(batch: &RecordBatch) -> Result<Option<Vec<RowKind>>, (i8,
     (0..column.len()).map(kind).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// The publishers of a position that [`State::snapshot`] wrote.
-fn restored(position: &Value) -> Option<Vec<(String, Progress)>> {
+/// The publishers of a position that [`State::snapshot`] wrote, and whether their names stay.
+fn restored(position: &Value) -> Option<Vec<(String, Progress, bool)>> {
     let publishers = position.get("publishers")?.as_object()?;
     let one = |(name, mark): (&String, &Value)| {
         let rows = mark.get("offset")?.as_u64()?;
         let at = mark.get("position_offset").map_or(Some(rows), Value::as_u64)?;
         let position = mark.get("position").map(|p| (at, Arc::new(p.clone())));
-        Some((name.clone(), Progress { rows, position }))
+        // Versions before wrote nothing of it.
+        let kept = mark.get("kept").map_or(Some(false), Value::as_bool)?;
+        Some((name.clone(), Progress { rows, position }, kept))
     };
     publishers.iter().map(one).collect()
 }

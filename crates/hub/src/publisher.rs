@@ -61,7 +61,7 @@ impl Publisher {
         };
         let (schema, changes) = (run.schema.clone(), run.changes);
         let known = if id.is_empty() { None } else { state.names.get(id).copied() };
-        if known.is_none() && state.names.len() >= PUBLISHERS_MAX {
+        if known.is_none() && !id.is_empty() && state.names.len() >= PUBLISHERS_MAX {
             state.forget_finished(FORGOTTEN_AT_ONCE);
         }
         let slot = match known {
@@ -86,7 +86,7 @@ impl Publisher {
         state.sessions += 1;
         let session = state.sessions;
         let publisher = state.publishers.get_mut(&slot).expect("found or inserted above");
-        (publisher.session, publisher.seen) = (session, session);
+        publisher.session = session;
         publisher.room_wanted = false;
         let earlier = publisher.waker.replace(waker);
         let run = state.runs;
@@ -252,6 +252,15 @@ impl Publisher {
         Ok(Sent::Taken)
     }
 
+    /// Its name is not forgotten to make room for others: for one that counts its rows without being told where to go on. If it were
+    /// forgotten between two connections, rows that come again would be taken twice, and new ones be a gap.
+    pub fn keep_name(&self) {
+        let mut state = self.stream.inlet.lock();
+        if let Ok(publisher) = self.own(&mut state) {
+            publisher.kept = true;
+        }
+    }
+
     /// Asks for a checkpoint soon; the waker is called when [`Publisher::acknowledged`] has moved.
     pub fn urge(&self) {
         self.stream.inlet.urge(self.slot, self.session);
@@ -262,11 +271,14 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         let mut guard = self.stream.inlet.lock();
         let state = &mut *guard;
+        let ended = state.sessions + 1;
         let Ok(publisher) = self.own(state) else { return };
         publisher.session = 0;
+        publisher.ended = ended;
         publisher.waker = None;
         publisher.room_wanted = false;
         let nameless = publisher.name.is_none();
+        state.sessions = ended;
         state.set_ahead(self.slot, (0, 0));
         if nameless {
             state.publishers.remove(&self.slot);

@@ -42,6 +42,11 @@ impl AppState {
         }
         ApiError::conflict(why).with_help(format!("start the job that {does}"))
     }
+
+    /// As [`AppState::no_job`], for one that publishes into `stream`.
+    pub(crate) fn no_reader(&self, stream: &str) -> ApiError {
+        self.no_job(format!("no running job reads stream '{stream}'"), "reads it, and publish again")
+    }
 }
 
 /// The statuses of errors that are counted apart; any other counts as the last.

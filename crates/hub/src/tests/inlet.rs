@@ -353,3 +353,105 @@ fn names_do_not_fill_a_stream() {
     assert_eq!((stream.forget_publisher("kept"), stream.forget_publisher("kept")), (Ok(true), Ok(false)));
     assert_eq!(publisher(hub, "kept").taken(), Mark::default());
 }
+
+/// The names that the stream knows.
+fn known(hub: &Hub) -> Vec<String> {
+    let stream = hub.stream("s").unwrap();
+    let mut names: Vec<String> = stream.inlet.lock().names.keys().map(|name| name.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn forget_finished(hub: &Hub, most: usize) {
+    let stream = hub.stream("s").unwrap();
+    stream.inlet.lock().forget_finished(most);
+}
+
+/// As if the first minute of the job were over.
+fn pass_first_minute(hub: &Hub) {
+    let stream = hub.stream("s").unwrap();
+    stream.inlet.lock().restored_until_ns = 0;
+}
+
+/// Who connected longest ago was forgotten first, also if it had been there ever since and just lost its connection.
+#[test]
+fn who_ended_longest_ago_is_forgotten_first() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let _reader = reader(&source, None);
+    let long = publisher(hub, "long");
+    drop(publisher(hub, "short"));
+    drop(long);
+    forget_finished(hub, 1);
+    assert_eq!(known(hub), ["long"]);
+}
+
+/// After a restart all names were those of publishers that are gone, and whoever had not connected again yet began anew with row 0.
+#[test]
+fn names_of_a_checkpoint_stay_for_a_while() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let position = json!({"publishers": {"a": {"offset": 3}, "b": {"offset": 4}}, "sequence": 1});
+    let _reader = reader(&source, Some(position));
+    drop(publisher(hub, "run"));
+    forget_finished(hub, 10);
+    assert_eq!(known(hub), ["a", "b"]);
+    let a = publisher(hub, "a");
+    assert_eq!(a.taken().offset, 3);
+    pass_first_minute(hub);
+    forget_finished(hub, 10);
+    assert_eq!(known(hub), ["a"]);
+}
+
+/// Who counts its rows itself is not connected between two requests, and was forgotten as one that is gone.
+#[test]
+fn who_counts_by_itself_is_not_forgotten() {
+    let hub = hub(None);
+    let first = source(hub, &[]);
+    let mut before = reader(&first, None);
+    for id in ["counts", "run"] {
+        let mut publisher = publisher(hub, id);
+        taken(&mut publisher, &[7], Some(0), None);
+        if id == "counts" {
+            publisher.keep_name();
+        }
+    }
+    assert_eq!(polled(&mut before, 10), [7, 7]);
+    let position = before.position();
+    first.committed(std::slice::from_ref(&position));
+    forget_finished(hub, 10);
+    assert_eq!(known(hub), ["counts"]);
+    drop(before);
+    let again = source(hub, &[]);
+    let _after = reader(&again, Some(position));
+    pass_first_minute(hub);
+    forget_finished(hub, 10);
+    assert_eq!(known(hub), ["counts"]);
+    assert_eq!(publisher(hub, "counts").taken().offset, 1);
+}
+
+/// Each publisher without a name looked through all names of a full stream and had some forgotten, though it takes no place among
+/// them; and each new name that was refused looked through all of them again.
+#[test]
+fn names_are_looked_through_only_for_new_ones_and_now_and_then() {
+    let hub = hub(None);
+    let source = source(hub, &[]);
+    let named = |at: usize| (format!("restored {at}"), json!({"offset": 1}));
+    let publishers: serde_json::Map<String, serde_json::Value> = (1..crate::inlet::PUBLISHERS_MAX).map(named).collect();
+    let _reader = reader(&source, Some(json!({"publishers": publishers, "sequence": 1})));
+    let stream = hub.stream("s").unwrap();
+    let knows = |id: &str| stream.inlet.lock().names.contains_key(id);
+    drop(publisher(hub, "run"));
+    drop(publisher(hub, ""));
+    assert!(knows("run"));
+    let next = publisher(hub, "next");
+    assert!(!knows("run") && knows("next"));
+    let refused = || matches!(stream.publisher("new", Waker::noop()), Err(HubError::TooMany(_)));
+    assert!(refused());
+    // Not before a second is over, which here lasts as long as the test likes.
+    assert!(std::mem::replace(&mut stream.inlet.lock().forgetting_at_ns, u64::MAX) > 0);
+    drop(next);
+    assert!(refused());
+    stream.inlet.lock().forgetting_at_ns = 0;
+    assert!(!refused() && knows("new") && !knows("next"));
+}

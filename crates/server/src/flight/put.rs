@@ -94,12 +94,10 @@ impl Put {
         access: Access,
         state: &AppState,
     ) -> Result<(Put, Answers), ApiError> {
-        let Some(target) = stream.inlet_schema() else {
-            return Err(state.no_job(format!("no running job reads stream '{}'", stream.name()), "reads it, and publish again"));
-        };
+        let target = stream.inlet_schema().ok_or_else(|| state.no_reader(stream.name()))?;
         // Before the publisher is opened: that ends an earlier one of its name.
         let decoder = BatchDecoder::new(&first.header, target, state.limits.block_bytes)?;
-        let inlet = Inlet::open(stream, id)?;
+        let inlet = Inlet::open(state, stream, id)?;
         if inlet.schema() != *decoder.target() {
             return Err(ApiError::unavailable(format!("the job that reads stream '{}' was just replaced", stream.name()))
                 .with_help("connect again"));

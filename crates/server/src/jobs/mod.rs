@@ -346,6 +346,15 @@ impl Jobs {
         self.slots.read().expect("no panic while held").values().any(|slot| slot.starting())
     }
 
+    /// Has a job that is being started for as long as a test likes.
+    #[cfg(test)]
+    pub(crate) fn stay_starting(&self) {
+        let spec = Spec { sql: String::new(), wanted: Wanted::Running, finished: false, settings: BTreeMap::new() };
+        let slot = Slot::new("begins".to_string(), spec);
+        slot.stay_starting();
+        self.slots.write().expect("no panic while held").insert("begins".to_string(), Arc::new(slot));
+    }
+
     /// All jobs by name, with their nodes, for metrics.
     pub(crate) fn figures(&self) -> Vec<(JobView, Vec<NodeReport>)> {
         self.all().iter().map(|(_, slot)| (slot.view(false), slot.nodes())).collect()

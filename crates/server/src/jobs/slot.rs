@@ -139,6 +139,12 @@ impl Slot {
         }
     }
 
+    /// Has it being started for as long as a test likes.
+    #[cfg(test)]
+    pub fn stay_starting(&self) {
+        self.enter(&mut self.lock(), State::Starting);
+    }
+
     pub fn nodes(&self) -> Vec<NodeReport> {
         self.monitor.nodes()
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use axum::{Extension, Router};
+use serde_json::Value;
 use tempfile::TempDir;
 use tidemill_block::{Block, RowKind};
 use tidemill_connect::{Polled, ReadRequest, Reader, ReaderContext, Sink, SinkContext, Source, Split, Waker, Writer};
@@ -52,9 +53,19 @@ pub(crate) async fn serve() -> SocketAddr {
 
 /// Serves streams within these limits.
 pub(crate) async fn serve_within(limits: Limits) -> SocketAddr {
+    serve_jobs(limits, Jobs::open(None, BTreeMap::new(), None).unwrap()).await
+}
+
+/// Serves streams while a job is being started, without end.
+pub(crate) async fn serve_starting() -> SocketAddr {
+    let jobs = Jobs::open(None, BTreeMap::new(), None).unwrap();
+    jobs.stay_starting();
+    serve_jobs(Limits::default(), jobs).await
+}
+
+async fn serve_jobs(limits: Limits, jobs: Jobs) -> SocketAddr {
     let hub = Hub::global();
     hub.serve(Some(directory().path().to_path_buf()));
-    let jobs = Jobs::open(None, BTreeMap::new(), None).unwrap();
     let state = Arc::new(AppState::new(hub, Arc::new(jobs), limits));
     let router: Router = crate::flight::service(state.clone()).merge(super::routes().with_state(state)).layer(Extension(Access::all()));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -117,6 +128,11 @@ impl ReadJob {
         })
         .await;
         all
+    }
+
+    /// How far it has come, as a checkpoint keeps it.
+    pub fn position(&self) -> Value {
+        self.reader.position()
     }
 
     /// Waits until a publisher wants a checkpoint, and takes it.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use tidemill_connect::Waker;
-use tidemill_hub::{Incoming, Mark, Publisher, Sent, Stream};
+use tidemill_hub::{HubError, Incoming, Mark, Publisher, Sent, Stream};
 use tokio::sync::Notify;
 
 use crate::error::ApiError;
+use crate::state::AppState;
 
 /// A connected publisher.
 pub(crate) struct Inlet {
@@ -22,13 +23,17 @@ impl Inlet {
     ///
     /// # Errors
     /// No running job reads the stream; too many publishers.
-    pub fn open(stream: &Arc<Stream>, id: &str) -> Result<Self, ApiError> {
+    pub fn open(state: &AppState, stream: &Arc<Stream>, id: &str) -> Result<Self, ApiError> {
         let signal = Arc::new(Notify::new());
         let waker = {
             let signal = signal.clone();
             Waker::new(move || signal.notify_one())
         };
-        let publisher = stream.publisher(id, waker)?;
+        let publisher = stream.publisher(id, waker).map_err(|e| match e {
+            // The job was there when the request came, and may be there again in a moment.
+            HubError::NotPublished(_) => state.no_reader(stream.name()),
+            other => other.into(),
+        })?;
         let end = publisher.taken().offset;
         Ok(Inlet { publisher, signal, end })
     }
@@ -36,6 +41,11 @@ impl Inlet {
     /// The columns that the stream takes.
     pub fn schema(&self) -> SchemaRef {
         self.publisher.schema()
+    }
+
+    /// Its name stays known, see [`Publisher::keep_name`].
+    pub fn keep_name(&self) {
+        self.publisher.keep_name();
     }
 
     /// Where the publisher is to go on.

@@ -29,6 +29,7 @@ use crate::auth::Access;
 use crate::error::ApiError;
 use crate::limits::{BODY_SILENCE, NAME_BYTES_MAX};
 use crate::room::Room;
+use crate::state::AppState;
 
 /// A text up to this size is decoded where it is read; a longer one on a thread of its own, or while another thread sees to
 /// the tasks of this one, so that others are served meanwhile. About 0.2 ms.
@@ -90,18 +91,15 @@ pub(super) async fn publish(
     }
     let kind = kind(&headers)?;
     let stream = find(&state, &name)?;
-    let limit = state.limits.block_bytes;
     let mut body = Incomings { body: body.into_data_stream(), watch: Watch::new(access) };
     let mut taken = Taken { rows: 0, offset: query.offset };
     // Given back when the stream has the rows.
     let mut room = state.pending.room();
     room.of_stream(&name);
     let published = match kind {
-        _ if stream.inlet_schema().is_none() => {
-            Err(state.no_job(format!("no running job reads stream '{name}'"), "reads it, and publish again"))
-        }
-        Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, limit, &mut taken, &mut room).await,
-        Kind::Arrow => take_arrow(&mut body, &stream, &query, limit, &mut taken, &mut room).await,
+        _ if stream.inlet_schema().is_none() => Err(state.no_reader(&name)),
+        Kind::Text(kind) => take_text(kind, &mut body, &stream, &query, &state, &mut taken, &mut room).await,
+        Kind::Arrow => take_arrow(&mut body, &stream, &query, &state, &mut taken, &mut room).await,
     };
     drop(room);
     if published.is_err() {
@@ -172,10 +170,11 @@ async fn take_text(
     body: &mut Incomings,
     stream: &Arc<Stream>,
     query: &PublishQuery,
-    limit: usize,
+    state: &AppState,
     taken: &mut Taken,
     room: &mut Room,
 ) -> Result<Inlet, ApiError> {
+    let limit = state.limits.block_bytes;
     let mut all = BytesMut::new();
     // What has come is held in memory until the rest is there.
     while let Some(chunk) = timeout(BODY_SILENCE, body.next()).await.unwrap_or_else(|_| Err(too_late()))? {
@@ -188,7 +187,7 @@ async fn take_text(
     }
     let arrival_ns = now_ns();
     // Before the publisher is opened, which ends an earlier one of its name.
-    let schema = stream.inlet_schema().ok_or_else(|| not_read(stream))?;
+    let schema = stream.inlet_schema().ok_or_else(|| state.no_reader(stream.name()))?;
     let bytes = all.len();
     let batches = if bytes <= DECODED_HERE_BYTES {
         text::decode(kind, &all, &schema)?
@@ -203,7 +202,7 @@ async fn take_text(
         let decoded = Handle::current().spawn_blocking(decode).await;
         decoded.unwrap_or_else(|e| Err(ApiError::internal(format!("internal error: {e}"))))?
     };
-    let mut inlet = Inlet::open(stream, &query.publisher)?;
+    let mut inlet = connect(state, stream, query)?;
     if inlet.schema() != schema {
         return Err(replaced(stream));
     }
@@ -222,11 +221,12 @@ async fn take_arrow(
     body: &mut Incomings,
     stream: &Arc<Stream>,
     query: &PublishQuery,
-    limit: usize,
+    state: &AppState,
     taken: &mut Taken,
     room: &mut Room,
 ) -> Result<Inlet, ApiError> {
-    let target = stream.inlet_schema().ok_or_else(|| not_read(stream))?;
+    let limit = state.limits.block_bytes;
+    let target = stream.inlet_schema().ok_or_else(|| state.no_reader(stream.name()))?;
     let mut messages = StreamBody::default();
     let mut open: Option<(BatchDecoder, Inlet)> = None;
     while let Some(chunk) = body.next().await? {
@@ -236,7 +236,7 @@ async fn take_arrow(
         while let Some((header, block)) = messages.next(limit)? {
             let Some((decoder, inlet)) = &mut open else {
                 let decoder = BatchDecoder::new(&header, target.clone(), limit)?;
-                let inlet = Inlet::open(stream, &query.publisher)?;
+                let inlet = connect(state, stream, query)?;
                 if inlet.schema() != target {
                     return Err(replaced(stream));
                 }
@@ -262,9 +262,13 @@ async fn take_arrow(
     Ok(inlet)
 }
 
-fn not_read(stream: &Stream) -> ApiError {
-    ApiError::conflict(format!("no running job reads stream '{}'", stream.name()))
-        .with_help("start the job that reads it, and publish again")
+/// Connects who publishes. One that counts its rows is not told where to go on, and is away until its next request.
+fn connect(state: &AppState, stream: &Arc<Stream>, query: &PublishQuery) -> Result<Inlet, ApiError> {
+    let inlet = Inlet::open(state, stream, &query.publisher)?;
+    if query.offset.is_some() {
+        inlet.keep_name();
+    }
+    Ok(inlet)
 }
 
 fn replaced(stream: &Stream) -> ApiError {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::fixture::{ReadJob, WriteJob, batch, schema, serve, serve_within};
+use super::fixture::{ReadJob, WriteJob, batch, schema, serve, serve_starting, serve_within};
 use super::*;
 use crate::limits::Limits;
 
@@ -87,6 +87,42 @@ async fn rows_are_published_with_post() {
     assert_eq!(job.take(1).await[..1], [7]);
     let (status, answer) = ask(address, "POST /v1/streams/http-psot", "application/json", b"[]").await;
     assert_eq!((status, answer["help"].as_str().unwrap()), (404, "did you mean 'http-post'?"));
+}
+
+/// The name of who counts its rows from request to request was forgotten between two of them, and rows taken twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_those_who_count_stay() {
+    let address = serve().await;
+    let mut job = ReadJob::new("http-counted");
+    for query in ["?publisher=counts&offset=0", "?publisher=does-not"] {
+        let (status, answer) = ask(address, &format!("POST /v1/streams/http-counted{query}"), "application/json", b"{\"n\":1}").await;
+        assert_eq!((status, answer), (200, json!({"rows": 1, "offset": 1})));
+    }
+    job.take(2).await;
+    let kept = json!({"counts": {"offset": 1, "kept": true}, "does-not": {"offset": 1}});
+    assert_eq!(job.position()["publishers"], kept);
+}
+
+/// Who was sending a body when the job restarted was told to start it, and took that for a mistake of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_restarts_under_a_body_is_unavailable() {
+    let address = serve_starting().await;
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema()).unwrap();
+    writer.write(&batch(&[1])).unwrap();
+    let arrow = writer.into_inner().unwrap();
+    for (content_type, body) in [("application/x-ndjson", &b"{\"n\":1}"[..]), ("application/vnd.apache.arrow.stream", &arrow[..])] {
+        let job = ReadJob::new("http-restarts");
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let head = "POST /v1/streams/http-restarts HTTP/1.1\r\nhost: h\r\nconnection: close\r\nexpect: 100-continue";
+        let head = format!("{head}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n", body.len());
+        socket.write_all(head.as_bytes()).await.unwrap();
+        // Sent when the body is first read, behind the look whether a job reads the stream.
+        read_until(&mut socket, "100 Continue\r\n\r\n").await;
+        drop(job);
+        socket.write_all(body).await.unwrap();
+        let answer = read_until(&mut socket, "try again in a moment").await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
 }
 
 /// A body that did not come to its end was held for as long as it liked to send a byte now and then, whatever others held.

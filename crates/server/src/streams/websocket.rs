@@ -85,7 +85,7 @@ pub(super) async fn open(
     };
     let inlet = match publishes {
         false => None,
-        true => Some(Inlet::open(&stream, publisher.as_deref().unwrap_or_default())?),
+        true => Some(Inlet::open(&state, &stream, publisher.as_deref().unwrap_or_default())?),
     };
     let limit = state.limits.block_bytes;
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).write_buffer_size(WRITE_BUFFER_BYTES);
