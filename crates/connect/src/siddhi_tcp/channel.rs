@@ -13,6 +13,7 @@ use tidemill_format::BadRecord;
 
 use super::decode::Layout;
 use super::lent::Lent;
+use crate::socket::room::Share;
 use crate::{ConnectError, Rows, Waker};
 
 /// Batches of fewer rows are put together when several wait: operators pay some 0.3 µs a block, a copy
@@ -109,11 +110,6 @@ impl Channel {
         self.room.notify_all();
     }
 
-    /// Whether connections wait until the reader takes something.
-    pub fn is_full(&self) -> bool {
-        self.lock().bytes >= self.bytes_max && !self.is_closed()
-    }
-
     /// For the reader: its worker waits for the sockets that it names.
     pub fn set_borrows(&self) {
         self.borrows.store(true, Ordering::Relaxed);
@@ -149,12 +145,15 @@ impl Channel {
         inbox.lent_count = inbox.lent_count.saturating_sub(1);
     }
 
-    /// Hands rows to the reader; waits while enough lies there. Tells how many bytes lie there then. Without a
-    /// reader the rows are dropped.
-    pub fn push(&self, rows: Rows) -> usize {
+    /// Hands rows to the reader; waits while enough lies there, and says meanwhile that `share`, which its connection
+    /// holds, waits for a job. Tells how many bytes lie there then. Without a reader the rows are dropped.
+    pub fn push(&self, rows: Rows, share: &Share) -> usize {
         let mut inbox = self.lock();
-        while inbox.bytes >= self.bytes_max && !self.is_closed() {
-            inbox = self.room.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        if inbox.bytes >= self.bytes_max && !self.is_closed() {
+            let _held_up = share.held_up();
+            while inbox.bytes >= self.bytes_max && !self.is_closed() {
+                inbox = self.room.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            }
         }
         if self.is_closed() {
             return 0;
@@ -171,9 +170,9 @@ impl Channel {
     }
 
     /// Hands a bad record without rows to the reader.
-    pub fn push_bad(&self, bad: BadRecord, place: String, arrival_ns: u64) {
+    pub fn push_bad(&self, bad: BadRecord, place: String, arrival_ns: u64, share: &Share) {
         let batch = RecordBatch::new_empty(self.layout.schema().clone());
-        self.push(Rows { batch, kinds: None, arrival_ns, bytes: 0, bad: vec![bad], places: vec![place] });
+        self.push(Rows { batch, kinds: None, arrival_ns, bytes: 0, bad: vec![bad], places: vec![place] }, share);
     }
 
     /// For the reader: what has waited longest; small batches together, `rows_max` rows at most if

@@ -49,7 +49,7 @@ pub fn serve(shared: &Shared, mut stream: TcpStream, peer: &str) {
             None => match connection.intake.assembly.try_space(shared.buffer_bytes_max(), shared.frame_bytes_max()) {
                 Some(space) => stream.read(space),
                 None => {
-                    if connection.intake.assembly.wait_for_space(shared.frame_bytes_max(), || shared.is_held_up()) {
+                    if connection.intake.assembly.wait_for_space(shared.frame_bytes_max()) {
                         continue;
                     }
                     break connection.crowded_out();
@@ -115,6 +115,8 @@ pub(super) struct Connection<'a> {
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     buffer: &'a [u8],
+    /// What the connection holds.
+    share: &'a Share,
     arrival_ns: u64,
     now_ms: i64,
 }
@@ -137,7 +139,8 @@ impl<'a> Connection<'a> {
     /// As [`Connection::take`], when the bytes are in their place already.
     fn work_off(&mut self, bytes: usize) -> Option<String> {
         let frame_bytes_max = self.router.shared.frame_bytes_max();
-        let pass = Pass { buffer: self.intake.assembly.data(), arrival_ns: clock::now_ns(), now_ms: clock::wall_ms() };
+        let assembly = &self.intake.assembly;
+        let pass = Pass { buffer: assembly.data(), share: assembly.share(), arrival_ns: clock::now_ns(), now_ms: clock::wall_ms() };
         let mut at = 0;
         let fault = loop {
             match split(&pass.buffer[at..], frame_bytes_max) {
@@ -229,7 +232,8 @@ impl<'a> Connection<'a> {
         let raw = data[..data.len().min(RAW_BYTES_MAX)].to_vec();
         let bad =
             BadRecord { record: self.intake.frames, offset: self.intake.offset, reason: format!("{fault}; the connection ends here"), raw };
-        channel.push_bad(bad, format!("{} frame {}", self.router.peer, self.intake.frames + 1), clock::now_ns());
+        let place = format!("{} frame {}", self.router.peer, self.intake.frames + 1);
+        channel.push_bad(bad, place, clock::now_ns(), self.intake.assembly.share());
     }
 }
 
@@ -257,7 +261,7 @@ impl Route {
     /// Hands on the rows; tells how many bytes wait for the reader then.
     fn send(&mut self, pass: Pass, peer: &str) -> usize {
         match self.batcher.finish(pass.buffer, peer, pass.now_ms, pass.arrival_ns) {
-            Some(rows) => self.channel.push(rows),
+            Some(rows) => self.channel.push(rows, pass.share),
             None => 0,
         }
     }
@@ -336,7 +340,7 @@ impl Router<'_> {
             let reason = format!("no table reads the channel '{}'", String::from_utf8_lossy(name));
             let raw = pass.buffer[at..at + frame.length.min(RAW_BYTES_MAX)].to_vec();
             let bad = BadRecord { record: place.number - 1, offset: place.offset, reason, raw };
-            channel.push_bad(bad, format!("{} frame {}", place.peer, place.number), pass.arrival_ns);
+            channel.push_bad(bad, format!("{} frame {}", place.peer, place.number), pass.arrival_ns, pass.share);
         }
     }
 }

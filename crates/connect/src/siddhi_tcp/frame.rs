@@ -132,7 +132,8 @@ pub struct Assembly {
     end: usize,
     /// The last read filled all there was.
     filled: bool,
-    /// Of the memory of all connections: as much as there are bytes, or more once it was waited for.
+    /// Of the memory of all connections: what a longer frame than is usually read at once takes, or more once it was waited
+    /// for. What is usually read at once counts apart, for it stays.
     share: Share,
 }
 
@@ -151,14 +152,17 @@ impl Assembly {
     }
 
     /// Room for further bytes, never empty. The buffer grows to `bytes_max` with a peer that fills
-    /// it, and beyond that only with the bytes that have come of a longer frame, of `frame_bytes_max` at most: a peer that
-    /// announces much and sends little costs little. None if other connections hold so much that this frame cannot go on.
+    /// it, as far as there is memory for such buffers, and beyond that only with the bytes that have come of a longer frame, of
+    /// `frame_bytes_max` at most: a peer that announces much and sends little costs little. None if other
+    /// connections hold so much that this frame cannot go on.
     pub fn try_space(&mut self, bytes_max: usize, frame_bytes_max: usize) -> Option<&mut [u8]> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
-            if self.bytes.len() > bytes_max {
+            // A long frame gives back what it took.
+            if self.bytes.len() > bytes_max || self.share.is_counted() {
                 self.bytes = Vec::new();
                 self.share.set(0);
+                self.share.set_spare(0);
             }
         } else if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -181,11 +185,15 @@ impl Assembly {
         Some(&mut self.bytes[self.end..])
     }
 
-    /// Waits for what [`Assembly::try_space`] did not get; false if there is no room for long, in which the time does not count
-    /// for which a job takes nothing (`is_held_up`).
-    pub fn wait_for_space(&mut self, frame_bytes_max: usize, is_held_up: impl Fn() -> bool) -> bool {
+    /// Waits for what [`Assembly::try_space`] did not get; false if there is no room for long, as [`Share::wait`] says.
+    pub fn wait_for_space(&mut self, frame_bytes_max: usize) -> bool {
         let needed = self.needed(frame_bytes_max);
-        self.share.wait(needed, is_held_up)
+        self.share.wait(needed)
+    }
+
+    /// What it holds of the memory of all connections.
+    pub fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Bytes of a buffer in which more of a frame has place than has come.
@@ -220,7 +228,11 @@ impl Assembly {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::socket::room::Room;
 
     fn frame(session: &[u8], channel: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut out = vec![PROTOCOL];
@@ -320,5 +332,32 @@ mod tests {
             assembly.advance(space.min(left));
         }
         assert_eq!(assembly.bytes.len(), come + 1);
+    }
+
+    /// Reads until `count` bytes are there, each time as many as there is space for.
+    fn fill(assembly: &mut Assembly, bytes_max: usize, count: usize) {
+        while assembly.data().len() < count {
+            let left = count - assembly.data().len();
+            let space = assembly.try_space(bytes_max, 1 << 20).expect("there is room").len();
+            assembly.advance(space.min(left));
+        }
+    }
+
+    /// The memory for frames that are not complete was full of buffers that were empty.
+    #[test]
+    fn a_buffer_without_a_frame_takes_nothing_from_frames() {
+        let room = Arc::new(Room::new(Arc::default(), 0));
+        room.limit(1 << 20, Duration::ZERO);
+        let buffer_bytes = 512 << 10;
+        let [mut one, mut two] = [(); 2].map(|()| Assembly::sharing(Share::new(&room)));
+        fill(&mut one, buffer_bytes, buffer_bytes);
+        assert_eq!((one.bytes.len(), room.taken()), (buffer_bytes, 0));
+        one.consume(buffer_bytes);
+        // No memory is left for buffers: a frame of some length takes that of frames, and gives it back.
+        fill(&mut two, buffer_bytes, 100 << 10);
+        assert_eq!(room.taken(), 128 << 10);
+        two.consume(100 << 10);
+        assert!(two.try_space(buffer_bytes, 1 << 20).is_some());
+        assert_eq!(room.taken(), 0);
     }
 }

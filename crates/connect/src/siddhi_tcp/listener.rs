@@ -79,11 +79,6 @@ impl Shared {
         self.frame_silence_ms_max.store(limit.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether a table has as much as it takes for now.
-    pub fn is_held_up(&self) -> bool {
-        self.find(Channel::is_full).is_some()
-    }
-
     /// The largest frame that a table of this listener allows.
     pub fn frame_bytes_max(&self) -> usize {
         self.frame_bytes_max.load(Ordering::Relaxed)

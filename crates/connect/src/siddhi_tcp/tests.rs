@@ -350,6 +350,31 @@ fn frames_that_are_not_complete_have_a_bound_together() {
     drop(sender.join().unwrap());
 }
 
+/// While the job of any table stood nobody was let go, although the frames that had the memory were for another and waited for
+/// each other.
+#[test]
+fn frames_that_wait_for_each_other_do_not_wait_for_the_job_of_another_table() {
+    let place = place(&[("receive-buffer", "1024")]);
+    let mut idle = place.read("a", &numbers(), &[("receive-buffer", "1024")]);
+    let standing = place.read("b", &numbers(), &[("receive-buffer", "1024"), ("source.queue", "1000")]);
+    place.lease.shared().room.limit(256 << 10, Duration::ZERO);
+    let mut busy = place.connect();
+    for first in 0..5 {
+        busy.write_all(&events("b", first * 100, 100)).unwrap();
+    }
+    standing.woken.recv_timeout(PATIENCE).expect("its queue is full now");
+    let long = events("a", 0, 10_000);
+    let (mut first, mut second) = (place.connect(), place.connect());
+    first.write_all(&long[..150_000]).unwrap();
+    wait_taken(&place, 256 << 10);
+    // It may be cut off meanwhile.
+    let _ = second.write_all(&long[..150_000]);
+    idle.until(100, |r| r.bad.len() == 1);
+    assert!(idle.bad[0].1.starts_with("there is no room for more than the 65536 bytes"), "{}", idle.bad[0].1);
+    first.write_all(&long[150_000..]).unwrap();
+    idle.until(10_000, |r| r.rows.len() == 10_000);
+}
+
 /// What had come of such a frame was held for ever.
 #[test]
 fn a_peer_that_stops_in_the_middle_of_a_frame_is_cut_off() {

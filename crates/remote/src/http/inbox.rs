@@ -19,6 +19,8 @@ use super::options::HttpOptions;
 
 /// A body counts as so many bytes at least: what it takes to keep track of it.
 const BODY_BYTES_MIN: usize = 512;
+/// The beginnings of bodies may take this part of the queue, beside it.
+const EARLY_PART: u64 = 2;
 
 /// What a table and its requests share.
 pub struct Inbox {
@@ -30,6 +32,11 @@ pub struct Inbox {
     pub owner: String,
     /// Permits are bytes.
     room: Arc<Semaphore>,
+    /// The same for what has come of bodies that may be large, until there is room for all of one. It is apart, lest they
+    /// take the room that the first of them needs.
+    early: Arc<Semaphore>,
+    /// Whose turn it is to take room for a large body.
+    turn: Arc<Semaphore>,
     queue: Mutex<Queue>,
     progress: watch::Sender<Progress>,
     /// Somebody waits for a checkpoint of what the worker has.
@@ -115,6 +122,11 @@ impl Room {
         }
         Ok(())
     }
+
+    /// Gives it back.
+    pub fn leave(&mut self) {
+        self.held = None;
+    }
 }
 
 impl Inbox {
@@ -122,6 +134,8 @@ impl Inbox {
     pub fn new(options: HttpOptions, format: Format, request: ReadRequest, owner: String, last: u64, waker: Waker) -> Self {
         Inbox {
             room: Arc::new(Semaphore::new(options.queue.0 as usize)),
+            early: Arc::new(Semaphore::new(early_bytes(&options) as usize)),
+            turn: Arc::new(Semaphore::new(1)),
             options,
             format,
             request,
@@ -139,8 +153,27 @@ impl Inbox {
 
     /// Room for nothing yet.
     pub fn room(&self) -> Room {
-        let bytes_max = u32::try_from(self.options.queue.0).unwrap_or(u32::MAX);
-        Room { room: self.room.clone(), bytes_max, patience: self.options.queue_timeout, held: None }
+        self.share(&self.room, self.options.queue.0)
+    }
+
+    /// The same for the beginning of a body, beside the queue.
+    pub fn early(&self) -> Room {
+        self.share(&self.early, early_bytes(&self.options))
+    }
+
+    fn share(&self, room: &Arc<Semaphore>, bytes_max: u64) -> Room {
+        let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
+        Room { room: room.clone(), bytes_max, patience: self.options.queue_timeout, held: None }
+    }
+
+    /// The turn to take room for a large body; waits for others as [`Room::grow`] does. Whoever takes room for a body of unknown
+    /// length, little by little, keeps it to the end: two that do so would wait for each other.
+    ///
+    /// # Errors
+    /// It has not come for long, or the reader is gone.
+    pub async fn turn(&self) -> Result<OwnedSemaphorePermit, Refused> {
+        let turn = timeout(self.options.queue_timeout, self.turn.clone().acquire_owned()).await;
+        turn.map_err(|_| Refused::Full)?.map_err(|_| Refused::Gone)
     }
 
     /// Takes a body; gives its number, which it gets here.
@@ -203,7 +236,9 @@ impl Inbox {
         let waiting = std::mem::take(&mut queue.bodies);
         drop(queue);
         drop(waiting);
-        self.room.close();
+        for semaphore in [&self.room, &self.early, &self.turn] {
+            semaphore.close();
+        }
         self.progress.send_modify(|progress| progress.closed = true);
     }
 
@@ -212,4 +247,9 @@ impl Inbox {
         self.close();
         self.progress.send_modify(|progress| progress.ended = true);
     }
+}
+
+/// How many bytes the beginnings of bodies may take together.
+fn early_bytes(options: &HttpOptions) -> u64 {
+    (options.queue.0 / EARLY_PART).max(1)
 }

@@ -32,7 +32,7 @@ const OPENED_HERE_BYTES: usize = 64 << 10;
 const ROOM_STEP_BYTES: usize = 256 << 10;
 /// How much is set aside at once for a body of an announced length.
 const ANNOUNCED_BYTES_MAX: usize = 1 << 20;
-/// No body holds more room ahead of its bytes than this part of the queue, lest one that never comes keep all others waiting.
+/// Before any of it has come no body holds more room than this part of the queue, lest one that never comes keep all others waiting.
 /// Of 64 MB that is 2 MB, so usual bodies get theirs at once.
 const AHEAD_PART: usize = 32;
 /// The same for small queues, of which a step may be more.
@@ -97,11 +97,15 @@ async fn accept(shared: &Shared, peer: &Peer, parts: &Parts, chunks: &mut BodyDa
         return Err(Refusal::too_large(inbox.options.body_max.0));
     }
     let announced = announced.map(|bytes| bytes as usize);
-    if let Some(bytes) = announced {
-        room.grow(bytes.min(ahead_bytes(&inbox))).await.map_err(|why| refused(why, &inbox))?;
-    }
+    let (ahead, mut early) = (ahead_bytes(&inbox), inbox.early());
+    let begun = match announced {
+        Some(bytes) if bytes <= ahead => room.grow(bytes).await,
+        Some(_) => early.grow(ahead).await,
+        None => Ok(()),
+    };
+    begun.map_err(|why| refused(why, &inbox))?;
     *comes = true;
-    let bytes = read(chunks, announced, &mut room, &inbox).await?;
+    let bytes = read(chunks, announced, &mut room, early, &inbox).await?;
     let arrival_ns = clock::now_ns();
     let (payload, bytes) = open(kind, packing, bytes, &inbox).await?;
     room.grow(bytes).await.map_err(|why| refused(why, &inbox))?;
@@ -147,16 +151,21 @@ fn described(headers: &HeaderMap, inbox: &Inbox) -> Result<(Kind, Compression), 
     Ok((kind, packing))
 }
 
-/// The whole body; room is taken before its bytes are kept, little by little. Bodies that have come in part may so wait for each
-/// other: the first that has waited as long as the table allows is refused, and gives back what it has. Only the wait for
-/// bytes counts as the sender's.
-async fn read(chunks: &mut BodyDataStream, announced: Option<usize>, room: &mut Room, inbox: &Inbox) -> Result<Vec<u8>, Refusal> {
+/// The whole body; room is taken before its bytes are kept. A large body takes it for its beginning (`early`), and once that has
+/// come for all of it at once, when it is its turn: bodies that have come in part do not wait for each other. One of unknown
+/// length takes it little by little, and keeps its turn until it is there. Only the wait for bytes counts as the sender's.
+async fn read(
+    chunks: &mut BodyDataStream,
+    announced: Option<usize>,
+    room: &mut Room,
+    mut early: Room,
+    inbox: &Inbox,
+) -> Result<Vec<u8>, Refusal> {
     let (bytes_max, patience) = (inbox.options.body_max.0, inbox.options.request_timeout);
     let ahead = ahead_bytes(inbox);
-    let (step, whole, mut reserved) = match announced {
-        Some(bytes) => (ahead, bytes, bytes.min(ahead)),
-        None => (ROOM_STEP_BYTES, usize::MAX, 0),
-    };
+    let beginning = ahead.min(ROOM_STEP_BYTES);
+    let (mut reserved, mut turn) = (announced.map_or(0, |bytes| bytes.min(ahead)), None);
+    let full = |why| refused(why, inbox);
     let mut all = Vec::with_capacity(announced.unwrap_or(0).min(ANNOUNCED_BYTES_MAX));
     let mut left = patience;
     loop {
@@ -166,15 +175,29 @@ async fn read(chunks: &mut BodyDataStream, announced: Option<usize>, room: &mut 
                 .help("nothing of it was taken; send fewer rows at once, or raise 'request.timeout' of the table")
         })?;
         left = left.saturating_sub(begun.elapsed());
-        let Some(chunk) = next else { return Ok(all) };
+        let Some(chunk) = next else {
+            // A short one of unknown length has none in the queue yet.
+            room.grow(all.len()).await.map_err(full)?;
+            return Ok(all);
+        };
         let chunk = chunk.map_err(|e| Refusal::unreadable(format_args!("it broke off ({e})")))?;
         let bytes = all.len() + chunk.len();
         if bytes as u64 > bytes_max {
             return Err(Refusal::too_large(bytes_max));
         }
-        if bytes > reserved {
-            reserved = bytes.next_multiple_of(step).min(whole.max(bytes));
-            room.grow(reserved).await.map_err(|why| refused(why, inbox))?;
+        if announced.is_none() && bytes > reserved && bytes <= beginning {
+            reserved = beginning;
+            early.grow(reserved).await.map_err(full)?;
+        } else if bytes > reserved {
+            if turn.is_none() {
+                turn = Some(inbox.turn().await.map_err(full)?);
+            }
+            reserved = announced.unwrap_or_else(|| bytes.next_multiple_of(ROOM_STEP_BYTES)).max(bytes);
+            room.grow(reserved).await.map_err(full)?;
+            early.leave();
+            if announced.is_some() {
+                turn = None;
+            }
         }
         all.extend_from_slice(&chunk);
     }

@@ -285,7 +285,7 @@ fn a_body_that_does_not_come_keeps_nobody_waiting() {
 fn bodies_that_come_in_part_do_not_wait_for_each_other_for_ever() {
     let (_source, mut reading, address) = table(&[("queue.bytes", "1000000"), ("queue.timeout", "20 ms")]);
     let body = format!("{{\"n\":1}}{}", "\n".repeat(899_993)).into_bytes();
-    // Room is taken by the quarter: the first needs three, the second two.
+    // With a quarter of the queue each asks for room for all of itself: the first gets it, the other waits.
     let sent = [600_000, 300_000];
     let mut peers = sent.map(|bytes| {
         let mut peer = begin(address, body.len(), "");
@@ -305,6 +305,40 @@ fn bodies_that_come_in_part_do_not_wait_for_each_other_for_ever() {
     peers[other].write_all(&body[sent[other]..]).unwrap();
     assert!(status_line(&mut peers[other]).starts_with("HTTP/1.1 202 "));
     reading.until(100, |r| r.rows == ["+I NULL 1"]);
+}
+
+/// Each held room for what had come of it and waited for the rest: nothing moved for as long as 'queue.timeout' allowed, though
+/// the job had nothing to do.
+#[test]
+fn of_large_bodies_one_comes_after_the_other() {
+    let more = [("queue.bytes", "1000000"), ("queue.timeout", "600 s"), ("request.timeout", "600 s")];
+    let (_source, mut reading, address) = table(&more);
+    let body = format!("{{\"n\":1}}{}", "\n".repeat(699_993)).into_bytes();
+    let (begin, end) = body.split_at(450_000);
+    let chunk = |bytes: &[u8], end: &str| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n", end.as_bytes()].concat();
+    let announced = ("Content-Length: 700000", begin.to_vec(), end.to_vec());
+    let unknown = ("Transfer-Encoding: chunked", chunk(begin, ""), chunk(end, "0\r\n\r\n"));
+    let pairs = [[&announced, &announced], [&unknown, &unknown], [&announced, &unknown]];
+    for (number, pair) in pairs.into_iter().enumerate() {
+        let peers = pair.map(|(length, begin, end)| {
+            let mut peer = TcpStream::connect(address).unwrap();
+            peer.write_all(format!("POST /t HTTP/1.1\r\nHost: h\r\nContent-Type: {LINES}\r\n{length}\r\n\r\n").as_bytes()).unwrap();
+            peer.write_all(begin).unwrap();
+            (peer, end.clone())
+        });
+        // Until so much of both has come.
+        thread::sleep(Duration::from_millis(200));
+        let rest = peers.map(|(mut peer, end)| {
+            thread::spawn(move || {
+                peer.write_all(&end).unwrap();
+                status_line(&mut peer)
+            })
+        });
+        reading.until(100, |r| r.rows.len() == 2 * (number + 1));
+        for answer in rest {
+            assert!(answer.join().unwrap().starts_with("HTTP/1.1 202 "));
+        }
+    }
 }
 
 fn commit(address: SocketAddr) -> JoinHandle<(u16, Value)> {

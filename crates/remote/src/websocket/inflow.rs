@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, TrySendError};
 use tidemill_block::clock;
 use tidemill_connect::Waker;
 use tidemill_connect::socket::intake::{CHUNK_BYTES, Event};
@@ -17,6 +17,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Bytes, Error, Message, WebSocket};
 
 use super::connect::Transport;
+use super::frames::Frames;
 use crate::lines::split_values;
 
 /// Where reading threads put what they have.
@@ -34,6 +35,21 @@ impl Outlet {
         let sent = self.sender.send(event).is_ok();
         self.waker.wake();
         sent
+    }
+
+    /// The same for a connection that holds `share`: says of it when it has to wait for the job.
+    fn send_holding(&self, event: Event, share: &Share) -> bool {
+        match self.sender.try_send(event) {
+            Ok(()) => {
+                self.waker.wake();
+                true
+            }
+            Err(TrySendError::Full(event)) => {
+                let _held_up = share.held_up();
+                self.send(event)
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
     }
 }
 
@@ -54,6 +70,8 @@ pub struct Inflow {
     whole: bool,
     /// What is held is part of this.
     share: Share,
+    /// Where the bytes stand among the peer's frames, if no pings ask whether it is there.
+    frames: Option<Frames>,
     /// There was no room for more.
     crowded_out: bool,
     /// The last read has ended because nothing came.
@@ -105,6 +123,7 @@ impl Inflow {
             held: 0,
             whole: false,
             share,
+            frames: None,
             crowded_out: false,
             timed_out: false,
         }
@@ -120,10 +139,9 @@ impl Inflow {
         self.held = self.held.saturating_sub(CONTROL_BYTES + payload.len());
     }
 
-    /// Sees to it that what is held finds room. Waits while there is none and others go on.
+    /// Sees to it that what is held finds room. Waits while there is none and others go on or wait for the job.
     fn find_room(&mut self) -> io::Result<()> {
-        let sender = &self.outlet.sender;
-        if self.share.set(self.held) || self.share.wait(self.held, || sender.is_full()) {
+        if self.share.set(self.held) || self.share.wait(self.held) {
             return Ok(());
         }
         self.crowded_out = true;
@@ -153,7 +171,7 @@ impl Inflow {
         let all = std::mem::take(&mut self.gathered);
         let (peer, arrival_ns) = (self.peer, self.arrival_ns);
         let send = |bytes| {
-            let sent = self.outlet.send(Event::Bytes { peer, bytes, arrival_ns });
+            let sent = self.outlet.send_holding(Event::Bytes { peer, bytes, arrival_ns }, &self.share);
             if sent { Ok(()) } else { Err(io::Error::from(ErrorKind::ConnectionAborted)) }
         };
         // The reader's channel counts chunks, so none is much larger than it expects.
@@ -178,6 +196,9 @@ impl Read for Inflow {
         self.timed_out = read.as_ref().is_err_and(is_silence);
         let read = read?;
         self.held += read;
+        if let Some(frames) = &mut self.frames {
+            frames.pass(&buffer[..read]);
+        }
         self.heard = true;
         self.arrival_ns = clock::now_ns();
         Ok(read)
@@ -199,7 +220,9 @@ impl Write for Inflow {
 pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
     let mut asked = false;
     // The handshake is over.
-    socket.get_mut().held = 0;
+    let inflow = socket.get_mut();
+    inflow.held = 0;
+    inflow.frames = (!pings).then(Frames::default);
     let end = loop {
         let taken = match socket.read() {
             Ok(Message::Text(text)) => socket.get_mut().add(text.as_str().as_bytes()),
@@ -218,7 +241,7 @@ pub fn read(socket: &mut WebSocket<Inflow>, pings: bool) -> End {
             Err(Error::Io(_)) if !pings && socket.get_ref().timed_out => {
                 let inflow = socket.get_mut();
                 inflow.timed_out = false;
-                if inflow.held > 0 {
+                if inflow.frames.as_ref().is_some_and(Frames::is_partial) {
                     inflow.mark();
                     break End::Stalled;
                 }

@@ -6,9 +6,11 @@
 //!
 //! - [`connect`]: calling a server, plain or encrypted
 //! - [`inflow`]: messages of a connection become bytes for the reader of the connector `socket`
+//! - [`frames`]: whether something has come in part
 //! - [`source`], [`sink`]: the two directions
 
 mod connect;
+mod frames;
 mod inflow;
 mod sink;
 mod source;
@@ -51,7 +53,8 @@ options! {
         /// `;;` stands for a `;` within a value.
         ours "headers" => headers: Option<String>;
         /// `client`: the token to send (`Authorization: Bearer …`). `listener`: the token that peers
-        /// must bring.
+        /// must bring. Without one no peer is taken that names an `Origin` other than this machine, as pages of
+        /// others do in a browser, unless `listen.insecure` lets other machines in.
         ours "token" => token: Option<String>;
         /// `client`: a message to send after connecting, such as what to subscribe to.
         ours "subscribe-message" => subscribe_message: Option<String>;

@@ -190,7 +190,8 @@ fn serve(options: &WebSocketOptions, inflow: Inflow, outlet: &Outlet, peer: u64,
     if stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT))).is_err() {
         return;
     }
-    let door = Door { path: &options.path, token: options.token.as_deref() };
+    let exposed = options.insecure && !address.ip().to_canonical().is_loopback();
+    let door = Door { path: &options.path, token: options.token.as_deref(), exposed };
     let mut socket = match tungstenite::accept_hdr_with_config(inflow, door, Some(options.config(0))) {
         Ok(socket) => socket,
         Err(HandshakeError::Interrupted(_)) => return listeners::silent(address, 1),
@@ -217,6 +218,8 @@ fn serve(options: &WebSocketOptions, inflow: Inflow, outlet: &Outlet, peer: u64,
 struct Door<'a> {
     path: &'a str,
     token: Option<&'a str>,
+    /// Other machines reach it, as was asked for: anybody may send rows.
+    exposed: bool,
 }
 
 impl Callback for Door<'_> {
@@ -234,13 +237,17 @@ impl Callback for Door<'_> {
                 return Err(refuse(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer <token>\n"));
             }
             Some(_) => {}
+            None if self.exposed => {}
             // A browser on this machine reaches loopback for whatever page it shows, and names the page.
             None => {
                 if let Some(origin) = request.headers().get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("?"))
                     && !is_page_of_this_machine(origin)
                 {
                     let why = format!("a table without a token takes no rows from pages of '{origin}'");
-                    return Err(refuse(StatusCode::FORBIDDEN, &format!("{why}; serve the page from this machine (http://localhost)\n")));
+                    return Err(refuse(
+                        StatusCode::FORBIDDEN,
+                        &format!("{why}; serve the page from this machine (http://localhost), or give the table a token\n"),
+                    ));
                 }
             }
         }
