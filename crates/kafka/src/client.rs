@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::client::Client;
 use rdkafka::config::RDKafkaLogLevel;
@@ -16,12 +16,18 @@ use rdkafka::types::RDKafkaQueue;
 use rdkafka::util::Timeout;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde::Deserialize;
+use tidemill_connect::Waker;
 
 use crate::outage::Outage;
+use crate::partitions::left;
 use crate::queue;
 
 /// How long a poll of the events' queue may wait, so that ends are noticed.
 pub const EVENTS_WAIT: Duration = Duration::from_millis(200);
+/// How long to wait before the offsets of a group are asked for again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How often they may be asked for, at least, where brokers do not answer.
+const ASKED_MIN: u32 = 3;
 
 /// A lock whose holder never leaves it half done.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,6 +52,18 @@ pub struct Failures {
     pub first: Option<(RDKafkaErrorCode, String)>,
 }
 
+/// Where a member of a group begins.
+pub struct GroupStart {
+    /// The group.
+    pub group: String,
+    /// Where partitions begin that it has committed nothing of.
+    pub start: Offset,
+    /// How long asking for what it has committed may take.
+    pub timeout: Duration,
+    /// Wakes the reader, which has to hear of a failure.
+    pub waker: Waker,
+}
+
 /// Hears what a client has to tell.
 pub struct Context {
     outage: Arc<Outage>,
@@ -54,8 +72,9 @@ pub struct Context {
     producer: Mutex<Option<ProducerId>>,
     /// Where the messages of partitions go that the group gives us; null without a group.
     group_queue: AtomicPtr<RDKafkaQueue>,
-    /// Where partitions begin that the group has committed nothing of, and how long asking for that may take.
-    group_start: OnceLock<(Offset, Duration)>,
+    group_start: OnceLock<GroupStart>,
+    /// Why it is not known where partitions begin that the group has given us.
+    group_failure: Mutex<Option<String>>,
     /// What the group has given us.
     assigned: Mutex<BTreeSet<(String, i32)>>,
     /// What it has taken away since somebody asked.
@@ -75,6 +94,7 @@ impl Context {
             producer: Mutex::default(),
             group_queue: AtomicPtr::new(std::ptr::null_mut()),
             group_start: OnceLock::new(),
+            group_failure: Mutex::default(),
             assigned: Mutex::default(),
             revoked: Mutex::default(),
             commit_failed: AtomicBool::new(false),
@@ -132,23 +152,36 @@ impl Context {
         self.group_queue.store(queue, Ordering::Release);
     }
 
-    /// Has partitions begin at `start` that the group has committed nothing of; `timeout`: how long asking for that may take.
-    /// librdkafka's `auto.offset.reset` is for these and for offsets that are gone alike, and here it is for the latter.
-    pub fn begin_group_at(&self, start: Offset, timeout: Duration) {
+    /// Has partitions begin there that the group has committed nothing of. librdkafka's `auto.offset.reset` is for these and for offsets
+    /// that are gone alike, and here it is for the latter.
+    pub fn begin_group_at(&self, start: GroupStart) {
         // Whoever said it first is heeded.
-        let _ = self.group_start.set((start, timeout));
+        let _ = self.group_start.set(start);
     }
 
-    /// Says of partitions that the group gives us where they begin, if it has committed nothing. It is asked for the rest by librdkafka,
-    /// and for all of them where brokers do not answer now: then `auto.offset.reset` holds.
+    /// Why it is not known where partitions begin that the group has given us, if it is not. What comes of them must not be read.
+    pub fn take_group_failure(&self) -> Option<String> {
+        lock(&self.group_failure).take()
+    }
+
+    /// Says of partitions that the group gives us where they begin, if it has committed nothing; librdkafka asks for the rest. Without
+    /// an answer `auto.offset.reset` would decide, which may pass messages over: that is a failure, which the reader hears of.
     fn begin(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
-        let Some((start, timeout)) = self.group_start.get() else { return };
-        let Ok(committed) = consumer.committed_offsets(partitions.clone(), *timeout) else { return };
-        for mut element in partitions.elements() {
-            let found = committed.find_partition(element.topic(), element.partition());
-            if found.is_some_and(|found| found.error().is_ok() && !matches!(found.offset(), Offset::Offset(_))) {
-                // Beginning and end are always taken.
-                let _ = element.set_offset(*start);
+        let Some(GroupStart { group, start, timeout, waker }) = self.group_start.get() else { return };
+        match committed(consumer, partitions, *timeout) {
+            Ok(committed) => {
+                for mut element in partitions.elements() {
+                    let found = committed.find_partition(element.topic(), element.partition());
+                    if found.is_some_and(|found| !matches!(found.offset(), Offset::Offset(_))) {
+                        // Beginning and end are always taken.
+                        let _ = element.set_offset(*start);
+                    }
+                }
+            }
+            Err(why) => {
+                *lock(&self.group_failure) =
+                    Some(format!("the committed offsets of group '{group}' could not be asked: {why}; the job's next start asks again"));
+                waker.wake();
             }
         }
     }
@@ -255,6 +288,34 @@ impl ProducerContext for Context {
             failures.first.get_or_insert_with(|| (code, format!("{} partition {}", message.topic(), message.partition())));
             self.failed.store(true, Ordering::Release);
         }
+    }
+}
+
+/// What the group has committed of these partitions; brokers may be away for a moment, as when the group's coordinator moves.
+fn committed(
+    consumer: &BaseConsumer<Context>,
+    partitions: &TopicPartitionList,
+    timeout: Duration,
+) -> Result<TopicPartitionList, KafkaError> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let asked = consumer.committed_offsets(partitions.clone(), left(deadline).min(timeout / ASKED_MIN));
+        let answer = asked.and_then(|found| {
+            found.elements().iter().try_for_each(|element| element.error())?;
+            Ok(found)
+        });
+        let error = match answer {
+            Ok(found) => return Ok(found),
+            Err(e) => e,
+        };
+        let refused = matches!(
+            error.rdkafka_error_code(),
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed | RDKafkaErrorCode::TopicAuthorizationFailed)
+        );
+        if refused || Instant::now() + AGAIN >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(AGAIN);
     }
 }
 

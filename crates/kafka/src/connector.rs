@@ -213,6 +213,7 @@ impl Taken {
             lost: self.sink.lost,
             transactions,
             upsert,
+            stopping: Arc::default(),
         }))
     }
 }

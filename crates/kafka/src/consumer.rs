@@ -2,7 +2,7 @@
 //! request for all and messages come over one connection. A thread of its own serves its events and
 //! looks for new partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,6 +34,8 @@ pub struct Consumer {
     found: Found,
     /// Ids of topics that were asked for.
     ids: Mutex<BTreeMap<String, Option<String>>>,
+    /// Topics that were created anew while they were read.
+    anew: Mutex<BTreeSet<String>>,
     /// The brokers have answered and the topics are there.
     checked: Mutex<bool>,
 }
@@ -51,7 +53,8 @@ impl Consumer {
         let service = Service { base: base.clone(), stop: stop.clone(), found: found.clone(), discovery, servers };
         let thread = std::thread::Builder::new().name("kafka-events".into()).spawn(move || service.run());
         let thread = thread.map_err(|e| ConnectError::new(format!("starting a thread for Kafka: {e}")))?;
-        Ok(Arc::new(Consumer { base, stop, thread: Some(thread), found, ids: Mutex::default(), checked: Mutex::default() }))
+        let (ids, anew, checked) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Arc::new(Consumer { base, stop, thread: Some(thread), found, ids, anew, checked }))
     }
 
     /// librdkafka's consumer.
@@ -92,9 +95,15 @@ impl Consumer {
         lock(&self.ids).entry(topic.to_string()).or_insert_with(find).clone()
     }
 
-    /// The topic may be another one by now: whoever wants its id asks for it.
+    /// The topic may be another one by now: whoever wants its id asks for it, and ids known from before are those of no topic.
     pub fn forget_topic_id(&self, topic: &str) {
+        lock(&self.anew).insert(topic.to_string());
         lock(&self.ids).remove(topic);
+    }
+
+    /// Whether the topic was created anew while it was read.
+    pub fn is_anew(&self, topic: &str) -> bool {
+        lock(&self.anew).contains(topic)
     }
 
     /// Begins to read a partition; its messages come through the queue.

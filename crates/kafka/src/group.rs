@@ -64,6 +64,10 @@ impl GroupReader {
             self.offsets.remove(&partition);
         }
         let batch = self.queue.take(rows_max);
+        // Noted before the first message of such a partition can come: what was taken now may begin anywhere.
+        if let Some(why) = self.consumer.context().take_group_failure() {
+            return Err(ConnectError::new(format!("{}: {why}", self.name)));
+        }
         if batch.len() == 0 {
             return Ok(Some(Polled::Pending));
         }

@@ -29,6 +29,8 @@ pub const OUTAGE_WAIT: Duration = Duration::from_secs(5);
 const NAMES_WAIT: Duration = Duration::from_secs(2);
 /// How long to wait before a topic is looked at again that is being made.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long a job that was asked to stop goes on waiting for brokers, from when it began to.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Which partition is left to the partitioner.
 pub const ANY_PARTITION: i32 = -1;
 
@@ -39,6 +41,37 @@ impl Drop for Topic {
     fn drop(&mut self) {
         // SAFETY: made once, destroyed once, before its client.
         unsafe { rd::rd_kafka_topic_destroy(self.0) };
+    }
+}
+
+/// How long a job that is under way bears an outage: for ever, unless it is to end.
+pub struct Patience<'a> {
+    /// The job ends now.
+    cancelled: &'a AtomicBool,
+    /// The job was asked to stop.
+    stopping: &'a AtomicBool,
+    since: Instant,
+}
+
+impl<'a> Patience<'a> {
+    /// Of somebody who begins to wait: until `cancelled` is set, and not for much longer once `stopping` is.
+    pub fn new(cancelled: &'a AtomicBool, stopping: &'a AtomicBool) -> Self {
+        Patience { cancelled, stopping, since: Instant::now() }
+    }
+
+    /// Why nobody waits any longer, if so.
+    pub fn over(&self) -> Option<String> {
+        if self.cancelled.load(Ordering::Acquire) {
+            return Some("stopped while no broker answered".into());
+        }
+        let waited = self.since.elapsed();
+        (self.stopping.load(Ordering::Relaxed) && waited >= STOP_PATIENCE).then(|| {
+            format!(
+                "the job was asked to stop, and no broker answered for {} s: its last checkpoint is not taken, and the next start goes on \
+                 from the one before",
+                waited.as_secs()
+            )
+        })
     }
 }
 
@@ -118,11 +151,11 @@ impl Producer {
     }
 
     /// Waits until brokers answer and the topic is there; how many partitions it has. With `bears` the job is under way: an outage is
-    /// told and borne until it is over, or that is set because the job is being stopped.
+    /// told and borne until it is over, or that is because the job is being stopped.
     ///
     /// # Errors
     /// They do not within `timeout`, or it is not; the job is being stopped.
-    pub fn connect(&self, timeout: Duration, bears: Option<&AtomicBool>) -> Result<usize, ConnectError> {
+    pub fn connect(&self, timeout: Duration, bears: Option<&Patience<'_>>) -> Result<usize, ConnectError> {
         let mut deadline = Instant::now() + timeout;
         let at = format!("Kafka at {}", self.servers);
         loop {
@@ -131,9 +164,9 @@ impl Producer {
             let code = match answer {
                 Err(e) => {
                     self.base.poll(Duration::from_millis(50));
-                    if let Some(cancelled) = bears {
-                        if cancelled.load(Ordering::Acquire) {
-                            return Err(ConnectError::new(format!("topic '{}' ({at}): stopped while no broker answered", self.name)));
+                    if let Some(patience) = bears {
+                        if let Some(why) = patience.over() {
+                            return Err(ConnectError::new(format!("topic '{}' ({at}): {why}", self.name)));
                         }
                         self.context().outage().set_down();
                         std::thread::sleep(AGAIN);

@@ -150,12 +150,16 @@ impl PartitionReader {
     }
 
     /// Reading goes on at `offset`. If that is before what was read, the topic was most likely created anew. A checkpoint that went on
-    /// naming the old one would have the next start find another id, and jump once more.
+    /// naming the old one would have the next start find another id, and jump once more. So would one with an offset that is gone, where
+    /// 'scan.offset-reset' has passed it over: with 'latest', what came since the first jump would be lost.
     fn begins(&mut self, offset: i64) {
         if offset < self.position.offset {
-            self.position.offset = offset;
             self.position.topic_id = None;
             self.consumer.forget_topic_id(&self.position.topic);
+        }
+        // The oldest message is another one as soon as this one expires: as long as none was read, that is no loss to be told of.
+        if self.position.offset != EARLIEST {
+            self.position.offset = offset;
         }
     }
 
@@ -253,6 +257,10 @@ impl Reader for PartitionReader {
     }
 
     fn position(&self) -> Value {
+        // Only the partition that went back has noticed it, and the old id is wrong for all of the topic.
+        if self.consumer.is_anew(&self.position.topic) {
+            return Position { topic_id: None, ..self.position.clone() }.value();
+        }
         self.position.value()
     }
 }
@@ -267,3 +275,6 @@ impl Drop for PartitionReader {
 pub fn nothing(position: &Position) -> bool {
     position.stop.is_some_and(|stop| stop <= position.offset.max(0) && (position.offset != EARLIEST || stop == 0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The sinks: blocks become messages, and messages go to a producer, with what was promised of them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{BooleanArray, RecordBatch};
 use tidemill_block::{Block, RowKind};
@@ -40,6 +40,8 @@ pub struct KafkaSink {
     pub transactions: Option<Arc<Transactions>>,
     /// Of `upsert-kafka`.
     pub upsert: Option<Buffering>,
+    /// The job was asked to stop: nobody waits for brokers that are away for long any more.
+    pub stopping: Arc<AtomicBool>,
 }
 
 impl Sink for KafkaSink {
@@ -84,6 +86,7 @@ impl Sink for KafkaSink {
             route: Route::of(self.partitioner, context.shard, partitions),
             outlet,
             cancelled: context.cancelled,
+            stopping: self.stopping.clone(),
             bytes: 0,
         };
         match self.upsert {
@@ -97,6 +100,10 @@ impl Sink for KafkaSink {
             Some(transactions) => transactions.commit(committables),
             None => Ok(()),
         }
+    }
+
+    fn stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     fn recover(&self, committables: &[Committable], _run_id: &str) -> Result<(), ConnectError> {
@@ -142,13 +149,13 @@ enum Outlet {
 }
 
 impl Outlet {
-    /// What messages go through; a transaction is opened if none is. That waits for brokers until `cancelled` is set.
-    fn producer(&mut self, cancelled: &AtomicBool) -> Result<&mut Producer, ConnectError> {
+    /// What messages go through; a transaction is opened if none is, which waits for brokers as [`Transactions::begin`] says.
+    fn producer(&mut self, cancelled: &AtomicBool, stopping: &AtomicBool) -> Result<&mut Producer, ConnectError> {
         match self {
             Outlet::Plain { producer, .. } => Ok(producer),
             Outlet::Transactions { of, open } => {
                 if open.is_none() {
-                    *open = Some(Box::new(of.begin(cancelled)?));
+                    *open = Some(Box::new(of.begin(cancelled, stopping)?));
                 }
                 Ok(open.as_mut().expect("opened above").producer())
             }
@@ -164,6 +171,7 @@ pub struct MessageWriter {
     route: Route,
     outlet: Outlet,
     cancelled: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
     bytes: u64,
 }
 
@@ -201,14 +209,14 @@ impl MessageWriter {
         let route = &mut self.route;
         self.bytes += (keys.buffer.bytes.len() + self.value.buffer.bytes.len()) as u64;
         let messages = messages.map(|(key, value)| (Some(key), value, route.next()));
-        self.outlet.producer(&self.cancelled)?.send(messages, &self.cancelled)
+        self.outlet.producer(&self.cancelled, &self.stopping)?.send(messages, &self.cancelled)
     }
 
     /// Writes a message for each row with its own time and headers.
     fn write_with_metadata(&mut self, block: &Block) -> Result<(), ConnectError> {
         let times = self.written.timestamp.map(|i| Times::of(block.column(i))).transpose()?;
         let headers = self.written.headers.map(|i| Headers::of(block.column(i))).transpose()?;
-        let producer = self.outlet.producer(&self.cancelled)?;
+        let producer = self.outlet.producer(&self.cancelled, &self.stopping)?;
         let mut keys = self.key.as_ref().map(|k| k.buffer.iter());
         for (row, value) in self.value.buffer.iter().enumerate() {
             let key = keys.as_mut().and_then(Iterator::next);
@@ -233,7 +241,7 @@ impl Writer for MessageWriter {
         if self.written != Written::default() {
             return self.write_with_metadata(block);
         }
-        let producer = self.outlet.producer(&self.cancelled)?;
+        let producer = self.outlet.producer(&self.cancelled, &self.stopping)?;
         let route = &mut self.route;
         let values = self.value.buffer.iter();
         match &self.key {

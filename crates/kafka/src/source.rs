@@ -12,7 +12,7 @@ use serde_json::Value;
 use tidemill_connect::{Changelog, ConnectError, Reader, ReaderContext, Source, Split};
 use tidemill_format::options::ByteSize;
 
-use crate::client::{Context, lock};
+use crate::client::{Context, GroupStart, lock};
 use crate::consumer::Consumer;
 use crate::fetch::{Fetcher, Settings};
 use crate::group::{GroupReader, Members};
@@ -222,8 +222,10 @@ impl KafkaSource {
             (Some(_), _) | (None, Bound::Latest) => Some(Offset::End),
             (None, _) => None,
         };
-        if let Some(begin) = begin {
-            consumer.context().begin_group_at(begin, self.connection.timeout);
+        if let Some(start) = begin {
+            let Connection { group, timeout, .. } = &self.connection;
+            let (group, waker) = (group.clone().unwrap_or_default(), context.waker.clone());
+            consumer.context().begin_group_at(GroupStart { group, start, timeout: *timeout, waker });
         }
         partitions::list(consumer.base(), &self.topics, &self.connection.servers, self.connection.timeout)
             .map_err(|e| self.at_servers(e))?;

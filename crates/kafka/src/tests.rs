@@ -395,6 +395,48 @@ fn a_producer_that_is_needed_while_brokers_are_away_waits_for_them() {
     assert!(error.contains("stopped while no broker answered"), "{error}");
 }
 
+/// Ends what waits for ever, so that the test fails and does not hang.
+fn cancel_after_a_minute(context: &SinkContext) {
+    let cancelled = context.cancelled.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(60));
+        cancelled.store(true, Ordering::Release);
+    });
+}
+
+/// Brokers that answer but cannot have a coordinator of transactions were waited for, for ever and without a word, because the recovery
+/// in front of the first transaction had gone through.
+#[test]
+fn without_a_coordinator_the_first_transaction_is_an_error() {
+    let cluster = cluster(&[("t", 1)]);
+    let exactly = [("sink.delivery-guarantee", "exactly-once"), ("sink.transactional-id-prefix", "p8")];
+    let sink = sink(&cluster, &[&JSON[..], &exactly].concat());
+    sink.recover(&[], "").unwrap();
+    cluster.request_errors(RDKafkaApiKey::FindCoordinator, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE; 1_000]);
+    let context = sink_context(0, 1);
+    cancel_after_a_minute(&context);
+    let mut writer = sink.writer(context).unwrap();
+    let error = writer.write(&block(&[(1, "a")])).unwrap_err().to_string();
+    assert!(error.contains("'p8-t-0'") && error.contains("'transaction.state.log.replication.factor'"), "{error}");
+}
+
+/// A job that was asked to stop while brokers were away waited for them for ever.
+#[test]
+fn a_job_that_is_to_stop_does_not_wait_for_brokers() {
+    let cluster = cluster(&[("t", 1)]);
+    let exactly = [("sink.delivery-guarantee", "exactly-once"), ("sink.transactional-id-prefix", "p9"), ("connect.timeout", "2 s")];
+    let sink = sink(&cluster, &[&JSON[..], &exactly].concat());
+    let context = sink_context(0, 1);
+    cancel_after_a_minute(&context);
+    let mut writer = sink.writer(context).unwrap();
+    writer.write(&block(&[(1, "a")])).unwrap();
+    writer.prepare(false).unwrap();
+    cluster.broker_down(-1).unwrap();
+    sink.stopping();
+    let error = writer.write(&block(&[(2, "b")])).unwrap_err().to_string();
+    assert!(error.contains("the job was asked to stop, and no broker answered"), "{error}");
+}
+
 /// Brokers say the same of a transaction that was open for too long and of one that another job has ended.
 #[test]
 fn a_transaction_that_was_open_for_too_long_is_told_from_one_of_two_jobs() {
@@ -549,6 +591,47 @@ fn a_topic_that_was_made_anew_is_not_taken_for_the_old_one() {
         assert_eq!(pairs(&read(reader.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())]);
         assert_eq!(reader.position(), json!({"topic": "t", "partition": 0, "offset": 2}), "{client:?}");
     }
+}
+
+/// Partitions in which it did not show went on naming the old topic.
+#[test]
+fn all_partitions_know_of_a_topic_that_was_made_anew() {
+    for client in CLIENTS {
+        let cluster = cluster(&[("t", 2)]);
+        write(&*sink(&cluster, &[&JSON[..], &[("sink.partitioner", "round-robin")]].concat()), &[(1, "a"), (2, "b"), (3, "c")]);
+        let options = [("scan.startup.mode", "earliest-offset"), ("scan.offset-reset", "earliest"), client];
+        let source = source(&cluster, &[&JSON[..], &options].concat());
+        let reader = |partition: i32, offset: i64| {
+            let position = json!({"topic": "t", "partition": partition, "offset": offset, "topic_id": "old"});
+            open(&*source, &Split { id: format!("t:{partition}"), position: Some(position) }, &[])
+        };
+        let (mut goes_back, goes_on) = (reader(0, 90), reader(1, 0));
+        assert_eq!(goes_on.position(), json!({"topic": "t", "partition": 1, "offset": 0, "topic_id": "old"}), "{client:?}");
+        read(goes_back.as_mut(), 2);
+        assert_eq!(goes_on.position(), json!({"topic": "t", "partition": 1, "offset": 0}), "{client:?}");
+    }
+}
+
+/// Where the group's offsets could not be asked for, its partitions began where 'scan.offset-reset' said.
+#[test]
+fn members_of_a_group_do_not_begin_where_nobody_knows() {
+    let cluster = cluster(&[("t", 1)]);
+    write(&*sink(&cluster, &JSON), &[(1, "a"), (2, "b")]);
+    let member = |name: &str, errors: &[RDKafkaRespErr]| {
+        cluster.request_errors(RDKafkaApiKey::OffsetFetch, errors);
+        let group = [("scan.assignment", "group"), ("properties.group.id", name)];
+        let begins = [("scan.startup.mode", "earliest-offset"), ("scan.offset-reset", "latest")];
+        let source = source(&cluster, &[&JSON[..], &group, &begins].concat());
+        let split = source.splits(1).unwrap().remove(0);
+        let reader = open(&*source, &split, &[]);
+        (source, reader)
+    };
+    let (_source, mut asks_again) = member("asks-again", &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN; 2]);
+    assert_eq!(pairs(&read(asks_again.as_mut(), 2)), [(1, "a".to_string()), (2, "b".to_string())]);
+    let (_source, mut refused) = member("refused", &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 100]);
+    let error = failure(refused.as_mut());
+    assert!(error.contains("the committed offsets of group 'refused' could not be asked"), "{error}");
+    assert!(error.contains("the job's next start asks again"), "{error}");
 }
 
 /// Where the group has committed nothing the start mode decides, and where its offset is gone 'scan.offset-reset': the start mode

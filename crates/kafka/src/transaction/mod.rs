@@ -30,7 +30,7 @@ pub mod wire;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -44,7 +44,7 @@ use crate::access::Access;
 use crate::client::lock;
 use crate::options::LostTransactions;
 use crate::partitions::left;
-use crate::producer::{OUTAGE_WAIT, Producer};
+use crate::producer::{OUTAGE_WAIT, Patience, Producer};
 use crate::properties::Connection;
 
 /// What brokers allow at most by default, ms.
@@ -130,7 +130,8 @@ pub struct Transactions {
 
 #[derive(Default)]
 struct State {
-    /// Brokers have answered: from now on outages are borne.
+    /// Brokers have let a producer begin to use its transactional id: from now on outages are borne. That they answer is not enough,
+    /// since brokers that cannot have a coordinator of transactions do so, too, and would be waited for in vain.
     started: bool,
     /// Producers without a transaction.
     free: Vec<Transactional>,
@@ -160,11 +161,12 @@ impl Transactions {
         })
     }
 
-    /// A producer with an open transaction. Where they have answered before, brokers that do not are waited for until `cancelled` is set.
+    /// A producer with an open transaction. Where there was one before, brokers that do not answer are waited for until `cancelled` is
+    /// set, or for a moment more once `stopping` is.
     ///
     /// # Errors
     /// Brokers do not answer, or refuse the transaction; the job is being stopped.
-    pub fn begin(&self, cancelled: &AtomicBool) -> Result<Transactional, ConnectError> {
+    pub fn begin(&self, cancelled: &AtomicBool, stopping: &AtomicBool) -> Result<Transactional, ConnectError> {
         let (free, started) = {
             let mut state = lock(&self.state);
             (state.free.pop(), state.started)
@@ -172,7 +174,7 @@ impl Transactions {
         self.hear();
         let mut producer = match free {
             Some(producer) => producer,
-            None => self.connect(started.then_some(cancelled))?,
+            None => self.connect(started.then(|| Patience::new(cancelled, stopping)).as_ref())?,
         };
         producer.producer.begins(producer.timeout);
         producer.producer.base().begin_transaction().map_err(|e| producer.wrong("beginning", &e))?;
@@ -190,7 +192,7 @@ impl Transactions {
     }
 
     /// A producer under an id that nobody uses; `bears` as in [`Producer::connect`].
-    fn connect(&self, bears: Option<&AtomicBool>) -> Result<Transactional, ConnectError> {
+    fn connect(&self, bears: Option<&Patience<'_>>) -> Result<Transactional, ConnectError> {
         let id = lease(&self.connection.servers, &self.base);
         let mut config = self.connection.producer(self.queue);
         config.set("transactional.id", id.name());
@@ -202,7 +204,7 @@ impl Transactions {
         producer.connect(self.connection.timeout, bears)?;
         let transactional = Transactional { producer, open: false, timeout: Duration::from_millis(timeout_ms), id };
         let deadline = Instant::now() + self.connection.timeout.max(Duration::from_secs(30));
-        let goes_on = || bears.map_or_else(|| Instant::now() < deadline, |cancelled| !cancelled.load(Ordering::Acquire));
+        let goes_on = || bears.map_or_else(|| Instant::now() < deadline, |patience| patience.over().is_none());
         loop {
             // What was begun goes on behind a call that has waited long enough.
             let wait = bears.map_or_else(|| left(deadline), |_| OUTAGE_WAIT);
@@ -212,7 +214,16 @@ impl Transactions {
                     lock(&self.state).started = true;
                     return Ok(transactional);
                 }
-                Err(KafkaError::Transaction(e)) if e.is_retriable() && goes_on() => transactional.producer.hear(),
+                Err(KafkaError::Transaction(e)) if e.is_retriable() && goes_on() => {
+                    transactional.producer.hear();
+                    if bears.is_some() {
+                        let context = transactional.producer.context();
+                        if context.last_error().is_none() {
+                            context.outage().note(format!("transaction '{}': {}", transactional.id.name(), e.string()));
+                        }
+                        context.outage().set_down();
+                    }
+                }
                 Err(e) if transactional.code(&e) == Some(RDKafkaErrorCode::InvalidTransactionTimeout) => {
                     return Err(ConnectError::new(format!(
                         "'properties.transaction.timeout.ms' = {timeout_ms} is more than the brokers at {} allow \
@@ -220,7 +231,20 @@ impl Transactions {
                         self.connection.servers
                     )));
                 }
-                Err(e) => return Err(transactional.wrong("beginning to use", &e)),
+                Err(e) => {
+                    let wrong = transactional.wrong("beginning to use", &e);
+                    return Err(match e {
+                        KafkaError::Transaction(e) if e.is_retriable() => {
+                            let why = bears.and_then(|patience| patience.over()).unwrap_or_else(|| {
+                                "brokers had no coordinator of transactions that answered: their 'transaction.state.log.replication.factor' \
+                                 must not be more than there are brokers"
+                                    .into()
+                            });
+                            ConnectError::new(format!("{wrong}; {why}"))
+                        }
+                        _ => wrong,
+                    });
+                }
             }
         }
     }
@@ -289,15 +313,17 @@ impl Transactions {
     /// Brokers do not answer; a transaction of the checkpoint was given up by them.
     pub fn recover(&self, committables: &[Committable]) -> Result<(), ConnectError> {
         let prepared = parse(committables)?;
-        // Of an earlier attempt within this process: what counts is what the checkpoint says.
-        drop(std::mem::take(&mut *lock(&self.state)));
+        // Of an earlier attempt within this process: what counts is what the checkpoint says, and that brokers could do it before.
+        {
+            let mut state = lock(&self.state);
+            let started = state.started;
+            *state = State { started, ..State::default() };
+        }
         recover::commit(&self.connection, &prepared, self.lost)?;
         let held: Vec<&str> = prepared.iter().map(|p| p.id.as_str()).collect();
         let leases: Vec<Lease> = held.iter().filter_map(|id| Lease::hold(&self.connection.servers, &self.base, id)).collect();
         lock(&self.state).restored.extend(leases);
-        recover::abort(&self.connection, &self.base, &held)?;
-        lock(&self.state).started = true;
-        Ok(())
+        recover::abort(&self.connection, &self.base, &held)
     }
 }
 
