@@ -165,7 +165,11 @@ const END_OF_TIME: i64 = 253_402_300_800_000_000;
 /// the digits of all decimals of such a scale, both in front of the point and behind it.
 pub(crate) fn decimal_of_mysql(data_type: &DataType) -> Option<&'static str> {
     match data_type {
-        DataType::Decimal128(_, scale) => Some(if *scale <= 27 { "DECIMAL(65,27)" } else { "DECIMAL(65,30)" }),
+        DataType::Decimal128(_, ..=27) => Some("DECIMAL(65,27)"),
+        DataType::Decimal128(_, ..=30) => Some("DECIMAL(65,30)"),
+        // MariaDB has up to 38 decimals. MySQL ends at 30, so there a column that is declared with more has zeros behind those. What
+        // stands in each of these comments only one of the two reads.
+        DataType::Decimal128(..) => Some("DECIMAL(65,/*!50700 30*//*M!38*/)"),
         _ => None,
     }
 }
@@ -480,6 +484,17 @@ mod tests {
         assert_eq!(up_to_the_next(decimal(0), decimal(99)).unwrap(), (decimal(0), "<=", decimal(99)));
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7]));
         assert_eq!(up_to_the_next(numbers.clone(), numbers.clone()).unwrap(), (numbers.clone(), "<=", numbers));
+    }
+
+    /// A key of 38 decimals was rounded to 30: the scan that went on behind it passed rows over, or read them again.
+    #[test]
+    fn decimals_keep_their_digits() {
+        let cast = |precision, scale| decimal_of_mysql(&DataType::Decimal128(precision, scale));
+        assert_eq!((cast(38, 0), cast(38, 27)), (Some("DECIMAL(65,27)"), Some("DECIMAL(65,27)")));
+        assert_eq!((cast(38, 28), cast(38, 30)), (Some("DECIMAL(65,30)"), Some("DECIMAL(65,30)")));
+        let more = Some("DECIMAL(65,/*!50700 30*//*M!38*/)");
+        assert_eq!((cast(38, 31), cast(38, 38)), (more, more));
+        assert_eq!(decimal_of_mysql(&DataType::Int64), None);
     }
 
     #[test]

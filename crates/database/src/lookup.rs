@@ -5,12 +5,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use tidemill_connect::{Answer, ConnectError, Failure, Found, Lookup, LookupContext, LookupOptions, LookupTable, Waker};
 
 use crate::driver::{DbError, Target};
@@ -20,6 +21,9 @@ use crate::sink::key_rows;
 /// Keys of a call: enough that what a call costs by itself does not show, few enough for a list in a
 /// statement.
 const KEYS_MAX: usize = 1024;
+/// How long a lookup that is not wanted any more waits for its threads. One whose statement takes longer is left to itself: what ends the
+/// job shall be known.
+const LEAVE_AFTER: Duration = Duration::from_secs(3);
 
 /// A table that is looked up.
 pub struct JdbcLookupTable {
@@ -53,7 +57,9 @@ impl LookupTable for JdbcLookupTable {
         let (sender, calls) = unbounded();
         let asked = Asked { target: self.target.clone(), columns: context.columns.clone(), places };
         let shared = Arc::new(Shared { asked, access: self.access.clone(), wake: context.wake, calls, done: Mutex::default() });
-        Ok(Box::new(JdbcLookup { shared, sender, threads: 0, threads_max: self.connections, open: 0 }))
+        let (alive, ended) = bounded(0);
+        let (threads, threads_max) = (Vec::new(), self.connections);
+        Ok(Box::new(JdbcLookup { shared, sender: Some(sender), threads, threads_max, alive: Some(alive), ended, open: 0 }))
     }
 
     fn options(&self) -> &LookupOptions {
@@ -145,9 +151,13 @@ impl Asked {
 /// The lookup of a shard. Its threads end with it.
 struct JdbcLookup {
     shared: Arc<Shared>,
-    sender: Sender<(u64, RecordBatch)>,
-    threads: usize,
+    /// There until it ends.
+    sender: Option<Sender<(u64, RecordBatch)>>,
+    threads: Vec<JoinHandle<()>>,
     threads_max: usize,
+    /// Nothing is sent: each thread has one of these until its connection is closed, which `ended` sees.
+    alive: Option<Sender<()>>,
+    ended: Receiver<()>,
     /// Calls without an answer.
     open: usize,
 }
@@ -155,13 +165,17 @@ struct JdbcLookup {
 impl Lookup for JdbcLookup {
     fn start(&mut self, call: u64, keys: &RecordBatch) -> Result<(), ConnectError> {
         self.open += 1;
-        if self.threads < self.threads_max && self.threads < self.open {
-            let shared = self.shared.clone();
-            let started = thread::Builder::new().name("tidemill-jdbc".into()).spawn(move || shared.serve());
-            started.map_err(|e| ConnectError::io("starting a thread that looks rows up", &e))?;
-            self.threads += 1;
+        if self.threads.len() < self.threads_max && self.threads.len() < self.open {
+            let (shared, alive) = (self.shared.clone(), self.alive.clone());
+            let serve = move || {
+                shared.serve();
+                drop(alive);
+            };
+            let started = thread::Builder::new().name("tidemill-jdbc".into()).spawn(serve);
+            self.threads.push(started.map_err(|e| ConnectError::io("starting a thread that looks rows up", &e))?);
         }
-        self.sender.send((call, keys.clone())).map_err(|_| ConnectError::new("internal error: nobody answers lookups any more"))
+        let sent = self.sender.as_ref().is_some_and(|sender| sender.send((call, keys.clone())).is_ok());
+        if sent { Ok(()) } else { Err(ConnectError::new("internal error: nobody answers lookups any more")) }
     }
 
     fn cancel(&mut self, call: u64) {
@@ -180,3 +194,23 @@ impl Lookup for JdbcLookup {
         into.append(&mut done.answers);
     }
 }
+
+impl Drop for JdbcLookup {
+    /// Connections are closed in good order, before the process ends.
+    fn drop(&mut self) {
+        self.sender = None;
+        self.alive = None;
+        // Nobody waits for what was not begun.
+        self.shared.calls.try_iter().for_each(drop);
+        let all = self.ended.recv_timeout(LEAVE_AFTER) == Err(RecvTimeoutError::Disconnected);
+        for thread in self.threads.drain(..) {
+            if all || thread.is_finished() {
+                // What it panicked with was printed.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -178,8 +178,16 @@ impl JdbcSink {
         Session::new(self.access.clone(), cancelled).until(self.stopping.clone())
     }
 
-    /// Sees to it that the tables are there and have the columns.
-    fn prepare_tables(&self, session: &mut Session, by_checkpoint: bool) -> Result<(), DbError> {
+    /// Whether rows must come to the table with their marks or not at all: also those that the checkpoint has in files, which are loaded
+    /// once, unless the user asks for no more than at least once.
+    fn needs_transactions(&self, by_checkpoint: bool, epochs: &[Epoch]) -> bool {
+        let loads = self.options.guarantee != Some(Guarantee::AtLeastOnce) && epochs.iter().any(|epoch| epoch.file.is_some());
+        by_checkpoint || loads
+    }
+
+    /// Sees to it that the tables are there and have the columns: `with_marks` also that of the checkpoints, and where rows must come
+    /// `once`, that they can be taken back.
+    fn prepare_tables(&self, session: &mut Session, with_marks: bool, once: bool) -> Result<(), DbError> {
         let dialect = self.access.driver.dialect();
         let target = &self.shared.target;
         let create = create_table(dialect, target)?;
@@ -206,9 +214,9 @@ impl JdbcSink {
             }
             let engine = connection.without_transactions(&target.table)?;
             if let Some(engine) = &engine {
-                self.check_engine(engine, by_checkpoint)?;
+                self.check_engine(engine, once)?;
             }
-            if by_checkpoint {
+            if with_marks {
                 let (marks, sql) = (marks(), create_table(dialect, &marks())?);
                 if connection.table_columns(&marks.table)?.is_none() {
                     connection.execute(&sql).map_err(|e| {
@@ -230,9 +238,12 @@ impl JdbcSink {
     }
 
     /// Refuses what cannot be had of a table whose engine has no transactions: its rows cannot be taken back.
-    fn check_engine(&self, engine: &str, by_checkpoint: bool) -> Result<(), DbError> {
+    fn check_engine(&self, engine: &str, once: bool) -> Result<(), DbError> {
         let (wanted, instead) = match self.options.on_error {
-            _ if by_checkpoint => ("exactly-once, as it is with a state directory,", "'sink.delivery-guarantee' = 'at-least-once'"),
+            _ if once => (
+                "exactly-once, as it is with a state directory,",
+                "'sink.delivery-guarantee' = 'at-least-once' (also for rows that a checkpoint still has for the table)",
+            ),
             OnRefused::Skip => ("'sink.on-error' = 'skip'", "'fail'"),
             OnRefused::DeadLetter => ("'sink.on-error' = 'dead-letter'", "'fail'"),
             OnRefused::Fail => return Ok(()),
@@ -407,8 +418,9 @@ impl Sink for JdbcSink {
         let epochs = self.epochs(committables)?;
         let by_checkpoint = self.by_checkpoint()?;
         let _turn = self.turn();
-        // One connection at a time: it ends with this.
-        self.prepare_tables(&mut self.session(Arc::default()), by_checkpoint || !epochs.is_empty())?;
+        let once = self.needs_transactions(by_checkpoint, &epochs);
+        // One connection at a time: it ends with this. Marks of epochs tell which of them are in the table, whatever is promised now.
+        self.prepare_tables(&mut self.session(Arc::default()), by_checkpoint || !epochs.is_empty(), once)?;
         self.commit_all(&epochs)?;
         if lock(&self.directory).is_some() {
             self.remove_files()?;

@@ -1,8 +1,9 @@
 //! Bounded jobs on DataFusion's executor.
 //!
 //! [`lower`] replaces our logical nodes by what DataFusion knows, [`pattern`] runs those that it cannot
-//! replace, [`table`] lets it read through our connectors, [`views`] spares it copies of texts, and [`fold`] adds
-//! up the changes of tables that are updated. The same plans, functions and types as in a stream; results are the final ones.
+//! replace, [`table`] lets it read through our connectors, [`views`] spares it copies of texts, [`fold`] adds
+//! up the changes of tables that are updated, and [`watch`] tells sinks that a job is to stop.
+//! The same plans, functions and types as in a stream; results are the final ones.
 
 mod fold;
 mod group_keys;
@@ -13,12 +14,13 @@ mod select;
 mod set_all;
 mod table;
 mod views;
+mod watch;
 mod window_bound;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
@@ -34,11 +36,16 @@ use tidemill_plan::optimize::{NotIn, check_not_in};
 use tidemill_sql::{InsertPlan, SqlError};
 
 use self::group_keys::FewerGroupKeys;
+use self::watch::Watch;
 use crate::local::limit_sinks;
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;
 use crate::{JobError, Stop, connector};
+
+/// How long after a job was asked to stop its writers may go on with what they have. Nothing is read behind it, so whoever waits for a lock
+/// need not get it; a database that is away is tried again for 5 s, and for as much longer as a pause between two attempts is.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A sink that was written to, and the name of the run there.
 type Opened = (Arc<dyn Sink>, String);
@@ -166,6 +173,7 @@ impl BatchRunner {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let mut sinks: Vec<(String, Vec<Arc<NodeMetrics>>)> = Vec::new();
         let mut pending = Vec::new();
+        let watch = Watch::new(stop, STOP_PATIENCE)?;
         let _guard = self.runtime.enter();
         for (number, insert) in inserts.iter().enumerate() {
             let table = &insert.table;
@@ -180,6 +188,8 @@ impl BatchRunner {
                 let why = format!("another INSERT of this job writes to table '{}' too", table.name);
                 return Err(SqlError::at(insert.span, why).with_help("one INSERT OVERWRITE with UNION ALL writes all rows").into());
             }
+            let cancelled = Arc::new(AtomicBool::new(false));
+            watch.add(&sink, &cancelled);
             // Two inserts into one table: the second must not clear away what the first prepared.
             if !others(&inserts[..number]) {
                 sink.recover(&[], "").map_err(failed)?;
@@ -193,7 +203,6 @@ impl BatchRunner {
             };
             let rows_at_once = connector::rows_at_once(&options).unwrap_or(usize::MAX);
             let partitions = physical.output_partitioning().partition_count();
-            let cancelled = Arc::new(AtomicBool::new(false));
             // One insert at a time: each may hold all that sinks may.
             limit_sinks(&self.settings, std::slice::from_ref(&sink), partitions);
             let run_id = format!("{started:x}-{:x}-{number}", std::process::id());
@@ -263,7 +272,12 @@ impl BatchRunner {
                 }
             }
             if let Some(e) = first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                let left = stopped(sink.replaces());
                 return Err(match e {
+                    // What a writer was waiting for.
+                    JobError::Failed(m) if stop.requested() && m != left => {
+                        JobError::failed(format!("INSERT INTO {}: {left}: {m}", table.name))
+                    }
                     JobError::Failed(m) => JobError::failed(format!("INSERT INTO {}: {m}", table.name)),
                     other => other,
                 });

@@ -412,7 +412,8 @@ fn tables_are_read_in_parts_and_looked_up() {
 }
 
 /// Numbers that doubles do not tell apart came in several parts, or in none, and a scan that was resumed behind one of them passed rows
-/// over: the server takes a parameter for a text.
+/// over: the server takes a parameter for a text. One that was resumed behind a number of 38 decimals read rows twice, since the number was
+/// rounded to 30.
 #[test]
 fn tables_are_read_by_large_numbers() {
     let Some(server) = shared() else { return };
@@ -420,31 +421,35 @@ fn tables_are_read_by_large_numbers() {
     server.sql(
         "CREATE TABLE test2.large (u BIGINT UNSIGNED, d DECIMAL(38, 0), n INT, PRIMARY KEY (d)); \
          INSERT INTO test2.large SELECT 18446744073709551615 - seq, 99999999999999999999999999999999999999 - seq, seq \
-         FROM test2.seq_1_to_20000",
+         FROM test2.seq_1_to_20000; \
+         CREATE TABLE test2.fine (d DECIMAL(38, 38), n INT, PRIMARY KEY (d)); \
+         INSERT INTO test2.fine SELECT CONCAT('0.', LPAD(seq, 38, '0')), seq FROM test2.seq_1_to_20000",
     );
     let mut expect: Vec<String> = (1..=20_000).map(|n| n.to_string()).collect();
     expect.sort();
-    let columns = "u DECIMAL(20, 0), d DECIMAL(38, 0), n INT";
-    let job = |out: &str, key: &str, more: &str| {
+    let large = ("large", "u DECIMAL(20, 0), d DECIMAL(38, 0), n INT");
+    let job = |out: &str, (table, columns): (&str, &str), key: &str, more: &str| {
         format!(
             "CREATE TABLE db ({columns}{key}) {};\n\
              CREATE TABLE o (n INT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv');\nINSERT INTO o SELECT n FROM db;",
-            server.with("large", more),
+            server.with(table, more),
         )
     };
     for column in ["u", "d"] {
         let out = scratch.at(column);
         let parts = format!(", 'scan.partition.column' = '{column}', 'scan.partition.num' = '7'");
-        runs(&scratch, &job(&out, "", &parts), &["--parallelism", "2"]);
+        runs(&scratch, &job(&out, large, "", &parts), &["--parallelism", "2"]);
         assert_eq!(sink_lines(Path::new(&out)), expect, "by {column}");
     }
-    let (out, state) = (scratch.at("resumed"), scratch.at("state"));
-    let job = job(&out, ", PRIMARY KEY (d) NOT ENFORCED", ", 'scan.fetch-size' = '100'");
-    let more = ["--state-dir", &state, "--parallelism", "1", "--set", "execution.runtime-mode=streaming", "--set", "block.size=100"];
-    let crash = ["--set", "debug.checkpoint-blocks=10", "--set", "debug.abort-after-checkpoints=1"];
-    assert_eq!(run(&scratch, &job, &[&more[..], &crash[..]].concat()).status.code(), Some(137));
-    runs(&scratch, &job, &more);
-    assert_eq!(sink_lines(Path::new(&out)), expect, "resumed");
+    for table in [large, ("fine", "d DECIMAL(38, 38), n INT")] {
+        let (out, state) = (scratch.at(&format!("resumed-{}", table.0)), scratch.at(&format!("state-{}", table.0)));
+        let job = job(&out, table, ", PRIMARY KEY (d) NOT ENFORCED", ", 'scan.fetch-size' = '100'");
+        let more = ["--state-dir", &state, "--parallelism", "1", "--set", "execution.runtime-mode=streaming", "--set", "block.size=100"];
+        let crash = ["--set", "debug.checkpoint-blocks=10", "--set", "debug.abort-after-checkpoints=1"];
+        assert_eq!(run(&scratch, &job, &[&more[..], &crash[..]].concat()).status.code(), Some(137), "{table:?}");
+        runs(&scratch, &job, &more);
+        assert_eq!(sink_lines(Path::new(&out)), expect, "resumed: {table:?}");
+    }
 }
 
 #[test]
@@ -525,6 +530,29 @@ fn engines_without_transactions() {
     let said = runs(&scratch, &job("of_a_view", skip), &["--state-dir", &scratch.at("view")]);
     assert!(!said.contains("no transactions"), "{said}");
     assert_eq!(server.sql("SELECT COUNT(*) FROM test2.of_aria"), "4");
+}
+
+/// Where a job had a checkpoint already, what it was told to set instead was refused in the same words.
+#[test]
+fn an_engine_without_transactions_behind_a_checkpoint() {
+    let Some(server) = shared() else { return };
+    let scratch = Scratch::new("engine-changed");
+    server.sql("CREATE TABLE test2.engine_changed (id BIGINT)");
+    let source = csv(&scratch, "id BIGINT", &(0..20_000).map(|n| format!("{n}\n")).collect::<String>());
+    let job = |more: &str| {
+        let with = server.with("engine_changed", more);
+        format!("{source}CREATE TABLE t (id BIGINT) {with};\nINSERT INTO t SELECT id FROM source;\n")
+    };
+    let state = scratch.at("state");
+    let more = ["--state-dir", &state, "--parallelism", "1", "--set", "execution.runtime-mode=streaming", "--set", "block.size=100"];
+    // Before the commit: rows of the checkpoint are not in the table yet.
+    let crash = ["--set", "debug.checkpoint-blocks=10", "--set", "debug.abort-after-checkpoints=1"];
+    assert_eq!(run(&scratch, &job(""), &[&more[..], &crash[..]].concat()).status.code(), Some(137));
+    server.sql("ALTER TABLE test2.engine_changed ENGINE=MyISAM");
+    expect(&run(&scratch, &job(""), &more), 1, &["no transactions", "'sink.delivery-guarantee' = 'at-least-once'"]);
+    let said = runs(&scratch, &job(", 'sink.delivery-guarantee' = 'at-least-once'"), &more);
+    assert_eq!(said.matches("no transactions").count(), 1, "{said}");
+    assert_eq!(server.sql("SELECT COUNT(*), COUNT(DISTINCT id) FROM test2.engine_changed"), "20000\t20000");
 }
 
 #[test]

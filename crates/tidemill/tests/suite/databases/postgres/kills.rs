@@ -199,3 +199,44 @@ fn a_job_is_stopped_while_the_server_is_away() {
     assert!(output.status.success(), "{}", text(&output));
     check(&server, load, &["stopped while the server was away".to_string()]);
 }
+
+/// A batch that had read all of its rows did not hear that it was to stop: it went on trying while its server was away, here for ten
+/// minutes, and stayed for as long as somebody else had a lock.
+#[test]
+fn a_batch_is_stopped_while_it_waits() {
+    let Some(mut server) = Server::start("postgres-batch-stopped") else { return };
+    server.rows("CREATE TABLE waited (id bigint PRIMARY KEY, v int); INSERT INTO waited VALUES (0, 0)");
+    let scratch = Scratch::new("postgres-batch-stopped-job");
+    let sql = format!(
+        "CREATE TABLE waited (id BIGINT, v INT, PRIMARY KEY (id) NOT ENFORCED) WITH ({}, 'connection.max-retry-timeout' = '10 min');\n\
+         INSERT INTO waited VALUES (0, 5);\n",
+        server.options("waited")
+    );
+    let job = scratch.write("job.sql", sql);
+    let held = "SELECT count(*) > 0 FROM pg_locks WHERE relation = 'waited'::regclass AND granted AND mode = 'RowExclusiveLock'";
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    for away in [true, false] {
+        let other = server.beside("BEGIN; UPDATE waited SET v = 1 WHERE id = 0; SELECT pg_sleep(600)");
+        wait_for("the lock", || server.rows(held) == ["t"]);
+        let mut running = Background::start(tidemill().args(["run", &job, "--quiet", "--set", "execution.runtime-mode=batch"]));
+        wait_for("the job to wait", || server.rows(waits) == ["t"]);
+        if away {
+            server.kill();
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let asked = Instant::now();
+        running.signal("TERM");
+        let (code, errors) = running.end();
+        let took = asked.elapsed();
+        // 10 s of patience, 3 s for the connection, and then some.
+        assert!(code == Some(1) && took < Duration::from_secs(25), "away: {away}, {code:?} after {took:?}\n{errors}");
+        let left = "INSERT INTO waited: stopped before the end; the table may have got rows already";
+        assert!(errors.contains(left) && errors.contains("the job is being stopped"), "away: {away}\n{errors}");
+        drop(other);
+        if away {
+            let place = format!("postgresql://127.0.0.1:{}/postgres", server.port);
+            assert!(errors.contains(&place), "{errors}");
+            server.again();
+        }
+    }
+}
