@@ -5,16 +5,19 @@
   benches/stores.py [--stores sqlite,postgres,mariadb] [--rows 10000000] [--table 10000000] [--updates 1000000] [--quick]
 
 Servers are started by this program, on files below --work, with the settings of their installation; a store that is not
-installed (Debian's packages sqlite3, postgresql, mariadb-server) is said and left out. Python's standard library only. The
-program is what TIDEMILL names, or what cargo has built. What is measured, --rounds times, all cells in turn:
+installed (Debian's packages sqlite3, postgresql, mariadb-server) is said and left out. The program is what TIDEMILL names, or
+what cargo has built. Python's standard library only, but for --stores duckdb, which is measured only if it is asked for: it wants
+PyPI's duckdb in this Python, and for our jobs DuckDB's library, where the system finds it or where TIDEMILL_DUCKDB_LIBRARY says;
+both best of the same version. What is measured, --rounds times, all cells in turn:
 
   insert            --rows events into an empty table: our job (examples/databases/insert.sql)
   bulk              the store's own bulk path with its own client (\\copy of psql, LOAD DATA LOCAL of mariadb, .import of
-                    sqlite3) out of a file of CSV with the same events into the same table
+                    sqlite3, COPY by PyPI's duckdb) out of a file of CSV with the same events into the same table
   update            --updates events whose keys are chosen uniformly among those of a table of --table rows: our job
                     (examples/databases/update.sql)
   singly            one prepared UPDATE an event, each in its own transaction, for --seconds
-  thousands         INSERT … ON CONFLICT (ON DUPLICATE KEY) statements of a thousand rows, of 100,000 events at most
+  thousands         INSERT … ON CONFLICT (ON DUPLICATE KEY) statements of a thousand rows, of 100,000 events at most; in DuckDB,
+                    where such a statement may take seconds, for 30 s at most
   insert p99, update p99, exactly once p99
                     our jobs for --latency-seconds at half of the rate that they reached, from a row's arrival in the process to
                     the commit: inserts committed as they come, updates, and inserts with a state directory
@@ -43,7 +46,7 @@ sys.path[:0] = [os.path.join(HERE, "e5"), os.path.join(HERE, "stores")]
 import plot  # noqa: E402
 import report  # noqa: E402
 from common import ROOT, TIDEMILL, run, say, shown, slices  # noqa: E402
-from servers import EVENTS, STATES, STORES  # noqa: E402
+from servers import BY_DEFAULT, EVENTS, STATES, STORES  # noqa: E402
 
 JOBS = os.path.join(ROOT, "examples", "databases")
 # The table of each job.
@@ -58,7 +61,7 @@ PROMPT_TRIES = 6
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--stores", default=",".join(STORES))
+    p.add_argument("--stores", default=",".join(BY_DEFAULT), help=f"of {', '.join(STORES)}; by default %(default)s")
     p.add_argument("--rows", type=int, default=10_000_000, help="events inserted")
     p.add_argument("--table", type=int, help="rows of the table that is updated; by default as many as are inserted")
     p.add_argument("--updates", type=int, help="updates of our job; by default a tenth of them")

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 
 COLUMNS = ["event_id", "event_time", "host", "process", "process_id", "owner", "state", "cpu", "memory", "message"]
@@ -261,4 +262,93 @@ class MariaDb:
         self.process.wait(120)
 
 
-STORES = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": MariaDb}
+# Says the version of DuckDB's library, which is found as our jobs find it.
+DUCKDB_VERSION = """
+import ctypes, os
+library = ctypes.CDLL(os.environ.get("TIDEMILL_DUCKDB_LIBRARY") or "libduckdb.so")
+library.duckdb_library_version.restype = ctypes.c_char_p
+print(library.duckdb_library_version().decode())
+"""
+
+
+class DuckDb:
+    name = "DuckDB"
+    # How long statements of a thousand rows are measured: one may take seconds in a large table.
+    THOUSANDS_S = 30
+
+    def __init__(self, work):
+        try:
+            import duckdb
+        except ImportError:
+            raise FileNotFoundError("PyPI's duckdb") from None
+        try:
+            # Not in this process, where it would be beside the one that PyPI's duckdb brings.
+            version = call([sys.executable, "-c", DUCKDB_VERSION]).strip()
+        except RuntimeError:
+            raise FileNotFoundError("DuckDB's library (libduckdb.so, or what TIDEMILL_DUCKDB_LIBRARY names)") from None
+        self.connect = duckdb.connect
+        # A file a table, so that one can be emptied and its size be told.
+        self.files = {table: os.path.join(work, f"{table}.duckdb") for table in (EVENTS, STATES)}
+        names = ("memory_limit", "threads")
+        with duckdb.connect() as connection:
+            settings = [connection.execute(f"SELECT current_setting('{name}')").fetchone()[0] for name in names]
+        said = "".join(f", {name} = {value}" for name, value in zip(names, settings))
+        self.about = f"{version} (its library) in our jobs, v{duckdb.__version__} (PyPI's duckdb) in its own ways{said}"
+
+    def values(self, table):
+        """What our jobs need to find a table."""
+        return {"URL": f"jdbc:duckdb:{self.files[table]}"}
+
+    def execute(self, sql, table):
+        # Nobody else may open a file before it is closed.
+        with self.connect(self.files[table]) as connection:
+            return connection.execute(sql).fetchall()
+
+    def _parts(self, table):
+        """The file, and its log of changes where there is one."""
+        return [file for file in (self.files[table], f"{self.files[table]}.wal") if os.path.exists(file)]
+
+    def empty(self, table):
+        """A file as new, with the table."""
+        created = self.execute(f"SELECT sql FROM duckdb_tables() WHERE table_name = '{table}'", table)[0][0]
+        for file in self._parts(table):
+            os.remove(file)
+        self.execute(created, table)
+
+    def bulk(self, file, table):
+        self.execute(f"COPY {table} FROM {quoted(file)} (FORMAT csv, HEADER false)", table)
+
+    def singly(self, rows, seconds):
+        """Updates a second, each by a prepared statement in a transaction of its own."""
+        with self.connect(self.files[STATES]) as connection:
+            connection.execute(f"PREPARE u AS UPDATE {STATES} SET {', '.join(c + ' = ?' for c in COLUMNS[1:])} WHERE event_id = ?")
+            begun, done = time.monotonic(), 0
+            while done < len(rows) and time.monotonic() - begun < seconds:
+                # Twice as fast as a call of the module with parameters, or its executemany.
+                connection.execute(f"EXECUTE u({', '.join(quoted(v) for v in [*rows[done][1:], rows[done][0]])})")
+                done += 1
+            return done / (time.monotonic() - begun)
+
+    def thousands(self, rows):
+        # A key that is there twice in a statement is an error.
+        rows = list({row[0]: row for row in rows}.values())
+        sets = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS[1:])
+        # With literals: ten thousand parameters take longer.
+        scripts = list(statements(rows, 1000, f"INSERT INTO {STATES} ({', '.join(COLUMNS)})", f"ON CONFLICT (event_id) DO UPDATE SET {sets}"))
+        with self.connect(self.files[STATES]) as connection:
+            begun, done = time.monotonic(), 0
+            while done < len(scripts) and time.monotonic() - begun < self.THOUSANDS_S:
+                connection.execute(scripts[done])
+                done += 1
+            return min(1000 * done, len(rows)) / (time.monotonic() - begun)
+
+    def bytes(self, table):
+        return sum(map(os.path.getsize, self._parts(table)))
+
+    def stop(self):
+        pass
+
+
+STORES = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": MariaDb, "duckdb": DuckDb}
+# Those that are measured if none is named.
+BY_DEFAULT = ("sqlite", "postgres", "mariadb")
