@@ -6,7 +6,7 @@ use crate::arena::{Arena, Span};
 use crate::hash;
 use crate::ints::{from_ints, ints, is_int};
 use crate::packed::{self, Packed};
-use crate::slot_index::SlotIndex;
+use crate::slot_index::{Ahead, SlotIndex, prefetch};
 use crate::slot_vec::SlotVec;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, StringBuilder};
 use arrow::buffer::NullBuffer;
@@ -128,6 +128,7 @@ impl KeyTable {
         let Slots { slots, fresh, hashes } = out;
         slots.reserve(rows);
         let KeyTable { store, index, hashes: known, free, .. } = self;
+        let mut ahead = Ahead::new();
         match store {
             Store::Unit => {
                 if rows > 0 && known.len() == free.len() {
@@ -156,8 +157,13 @@ impl KeyTable {
                         continue;
                     }
                     let hash = hashes[i];
-                    let found = index.find(hash, |s| values[s as usize] == key && valid[s as usize] == is_valid);
-                    let slot = match found {
+                    let near = |s: u32| {
+                        prefetch(&values[s as usize]);
+                        prefetch(&valid[s as usize]);
+                    };
+                    let guess = ahead.guess(i, hashes, index, near, |_| ());
+                    let same = |s: u32| values[s as usize] == key && valid[s as usize] == is_valid;
+                    let slot = match index.find_guessed(guess, hash, same) {
                         Some(slot) => slot,
                         None => {
                             let slot = give(free, known, hash);
@@ -178,8 +184,9 @@ impl KeyTable {
                 let (left, right) = (ints(&columns[0])?, ints(&columns[1])?);
                 let nulls = [&left, &right].map(|column| column.nulls().filter(|n| n.null_count() > 0));
                 let (left, right) = (left.values(), right.values());
-                for (i, &hash) in hashes.iter().enumerate().take(rows) {
+                for i in 0..rows {
                     let row = at(i);
+                    let hash = hashes[i];
                     let mut key = [left[row], right[row]];
                     let mut missing = 0;
                     for (side, nulls) in nulls.iter().enumerate() {
@@ -188,8 +195,9 @@ impl KeyTable {
                             key[side] = 0;
                         }
                     }
+                    let guess = ahead.guess(i, hashes, index, |s| prefetch(&values[s as usize]), |_| ());
                     let same = |s: u32| values[s as usize] == key && absent.get(s as usize).copied().unwrap_or(0) == missing;
-                    let slot = match index.find(hash, same) {
+                    let slot = match index.find_guessed(guess, hash, same) {
                         Some(slot) => slot,
                         None => {
                             let slot = give(free, known, hash);
@@ -220,9 +228,18 @@ impl KeyTable {
                         Encoded::Rows(rows) => (rows.row(row).data(), true),
                     };
                     let hash = hashes[i];
+                    let near = |s: u32| {
+                        prefetch(&places[s as usize]);
+                        prefetch(&valid[s as usize]);
+                    };
+                    let bytes = |s: u32| {
+                        if let Some(first) = arena.get(places[s as usize]).first() {
+                            prefetch(first);
+                        }
+                    };
+                    let guess = ahead.guess(i, hashes, index, near, bytes);
                     let same = |s: u32| arena.get(places[s as usize]) == key && valid[s as usize] == is_valid;
-                    let found = index.find(hash, same);
-                    let slot = match found {
+                    let slot = match index.find_guessed(guess, hash, same) {
                         Some(slot) => slot,
                         None => {
                             let place = arena.push(key).ok_or_else(|| {
@@ -362,89 +379,4 @@ fn give(free: &mut Vec<u32>, hashes: &mut SlotVec<u64>, hash: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow::array::{Date32Array, TimestampMillisecondArray};
-
-    #[track_caller]
-    fn check(columns: Vec<ArrayRef>, expect: &[u32], fresh: &[u32]) {
-        let mut table = KeyTable::new(columns.iter().map(|c| c.data_type().clone()).collect()).unwrap();
-        let rows = expect.len();
-        let mut out = Slots::default();
-        table.intern(&columns, rows, &mut out).unwrap();
-        assert_eq!((out.slots.as_slice(), out.fresh.as_slice()), (expect, fresh));
-        // The keys come back as they went in, and are found again.
-        let keys = table.keys(&out.slots).unwrap();
-        assert_eq!(keys, columns);
-        let before = out.slots.clone();
-        table.intern(&keys, rows, &mut out).unwrap();
-        assert_eq!((out.slots, out.fresh.len()), (before, 0));
-        // A removed key's slot is given again.
-        if let Some(&slot) = expect.first().filter(|_| !columns.is_empty()) {
-            let size = table.len();
-            table.remove(slot);
-            assert_eq!(table.len(), size - 1);
-            let first: Vec<ArrayRef> = columns.iter().map(|c| c.slice(0, 1)).collect();
-            let mut again = Slots::default();
-            table.intern(&first, 1, &mut again).unwrap();
-            assert_eq!((again.slots.as_slice(), again.fresh.as_slice(), table.len()), (&[slot][..], &[0][..], size));
-        }
-    }
-
-    #[test]
-    fn keys_that_come_and_go_leave_no_bytes() {
-        let mut table = KeyTable::new(vec![DataType::Utf8]).unwrap();
-        let mut slots = Slots::default();
-        let key = |n: usize| format!("a key of some length, number {n}");
-        let column = |n: usize| -> ArrayRef { Arc::new(StringArray::from(vec![key(n)])) };
-        table.intern(&[column(0)], 1, &mut slots).unwrap();
-        let kept = slots.slots[0];
-        for n in 1..100_000 {
-            table.intern(&[column(n)], 1, &mut slots).unwrap();
-            if n > 10 {
-                table.intern(&[column(n - 10)], 1, &mut slots).unwrap();
-                assert!(slots.fresh.is_empty(), "key {} is still known", n - 10);
-                table.remove(slots.slots[0]);
-            }
-        }
-        assert!(table.memory() < 1 << 20, "{} bytes for {} keys", table.memory(), table.len());
-        let keys = table.keys(&[kept]).unwrap();
-        assert_eq!(keys[0].as_string::<i32>().value(0), key(0));
-    }
-
-    #[test]
-    fn every_kind_of_key() {
-        check(vec![Arc::new(Int64Array::from(vec![Some(5), Some(7), Some(5), None, Some(0), None]))], &[0, 1, 0, 2, 3, 2], &[0, 1, 3, 4]);
-        check(vec![Arc::new(StringArray::from(vec![Some("a"), Some(""), None, Some("a")]))], &[0, 1, 2, 0], &[0, 1, 2]);
-        check(vec![Arc::new(Date32Array::from(vec![1, 2, 1]))], &[0, 1, 0], &[0, 1]);
-        check(vec![Arc::new(TimestampMillisecondArray::from(vec![1, 2, 1]))], &[0, 1, 0], &[0, 1]);
-        check(
-            vec![Arc::new(StringArray::from(vec![Some("a"), Some("a"), None, Some("a")])), Arc::new(Int64Array::from(vec![1, 2, 1, 1]))],
-            &[0, 1, 2, 0],
-            &[0, 1, 2],
-        );
-        check(
-            vec![
-                Arc::new(Date32Array::from(vec![Some(1), None, Some(1), Some(1)])),
-                Arc::new(StringArray::from(vec![Some(""), Some(""), None, Some("")])),
-                Arc::new(StringArray::from(vec![Some("é"), Some("é"), Some("é"), Some("é")])),
-            ],
-            &[0, 1, 2, 0],
-            &[0, 1, 2],
-        );
-        check(
-            vec![Arc::new(Int64Array::from(vec![1, 1, 2])), Arc::new(arrow::array::Float64Array::from(vec![0.5, 0.25, 0.5]))],
-            &[0, 1, 2],
-            &[0, 1, 2],
-        );
-        check(
-            vec![
-                Arc::new(Int64Array::from(vec![Some(1), Some(1), None, None, Some(0), Some(1), Some(0), None])),
-                Arc::new(Date32Array::from(vec![Some(2), None, Some(2), None, Some(0), Some(2), None, Some(2)])),
-            ],
-            &[0, 1, 2, 3, 4, 0, 5, 2],
-            &[0, 1, 2, 3, 4, 6],
-        );
-        check(vec![], &[0, 0, 0], &[0]);
-    }
-}
+mod tests;

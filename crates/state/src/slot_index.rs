@@ -3,6 +3,10 @@
 //! A hash table that is full is filled anew into one of twice the size: with a million keys that stops the flow for tens of
 //! milliseconds. So a large one is [`PARTS`] tables. They are full at about the same number of keys, but not at the same key:
 //! by chance alone their fillings differ by some percent.
+//!
+//! Looking up a key of a large index waits for memory three times, one after the other: for the table's tags, for the slot, for
+//! the key at the slot. So the rows of a block are looked up in two steps: [`Ahead`] takes for some rows at once the first slot
+//! whose tag is right, which the processor does for several of them at a time, and asks for the keys there; then each is compared.
 
 use hashbrown::HashTable;
 
@@ -15,6 +19,13 @@ const DIVIDED_KEYS: usize = 1 << 15;
 const PART_SHIFT: u32 = 40;
 /// A table is nearly full when less than this part of it is free.
 const NEARLY_FULL: usize = 8;
+
+/// From so many keys on look-ups are guessed ahead; those of fewer wait for nothing, as all is near the processor.
+pub(crate) const AHEAD_KEYS: usize = 1 << 13;
+/// Rows that are guessed at once: what is asked for must stay in the first cache until it is used.
+const AHEAD_ROWS: usize = 64;
+/// No slot has this number.
+const NO_SLOT: u32 = u32::MAX;
 
 /// Which slots keys of a hash have.
 pub(crate) struct SlotIndex {
@@ -44,6 +55,12 @@ impl SlotIndex {
     #[inline]
     pub fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         self.parts[self.part(hash)].find(hash, |slot| same(*slot)).copied()
+    }
+
+    /// As [`SlotIndex::find`], where `guess` is probably the slot.
+    #[inline]
+    pub fn find_guessed(&self, guess: u32, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
+        if guess != NO_SLOT && same(guess) { Some(guess) } else { self.find(hash, same) }
     }
 
     /// Enters a slot that is not there; `hashes` are those of all slots.
@@ -90,6 +107,65 @@ impl SlotIndex {
     }
 }
 
+/// Slots that rows of a block probably have, taken for [`AHEAD_ROWS`] rows at once.
+pub(crate) struct Ahead {
+    guesses: [u32; AHEAD_ROWS],
+    /// The first row that there are guesses for, and the one behind the last.
+    from: usize,
+    to: usize,
+}
+
+impl Ahead {
+    /// Before the first row of a block.
+    pub fn new() -> Self {
+        Ahead { guesses: [NO_SLOT; AHEAD_ROWS], from: 0, to: 0 }
+    }
+
+    /// A guess for row `row`, which is behind the one asked for before; `hashes` are those of all rows. `near` asks for what will
+    /// be compared at a slot, `then` for what only that leads to. The key there may be another one of the same tag, and keys
+    /// entered since have no guess.
+    #[inline]
+    pub fn guess(&mut self, row: usize, hashes: &[u64], index: &SlotIndex, near: impl Fn(u32), then: impl Fn(u32)) -> u32 {
+        if row >= self.to {
+            (self.from, self.to) = (row, hashes.len().min(row + AHEAD_ROWS));
+            if index.len >= AHEAD_KEYS {
+                self.fill(&hashes[self.from..self.to], index, near, then);
+            } else {
+                self.guesses = [NO_SLOT; AHEAD_ROWS];
+            }
+        }
+        self.guesses[row - self.from]
+    }
+
+    #[inline]
+    fn fill(&mut self, hashes: &[u64], index: &SlotIndex, near: impl Fn(u32), then: impl Fn(u32)) {
+        // Runs of one key are common.
+        let mut last = (!hashes[0], NO_SLOT);
+        for (guess, hash) in self.guesses.iter_mut().zip(hashes) {
+            if *hash != last.0 {
+                let slot = index.find(*hash, |_| true);
+                slot.into_iter().for_each(&near);
+                last = (*hash, slot.unwrap_or(NO_SLOT));
+            }
+            *guess = last.1;
+        }
+        self.guesses[..hashes.len()].iter().filter(|guess| **guess != NO_SLOT).for_each(|guess| then(*guess));
+    }
+}
+
+/// Asks for `element` to be brought near.
+#[inline]
+pub(crate) fn prefetch<T>(element: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: nothing is read.
+        unsafe { _mm_prefetch(std::ptr::from_ref(element).cast(), _MM_HINT_T0) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = element;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +194,28 @@ mod tests {
             there += usize::from(!removed);
         }
         assert_eq!((there, index.len()), (hashes.len() - hashes.len() / 5, 0));
+    }
+
+    /// A guess changes nothing but the way: with few keys and many, wrong guesses and none.
+    #[test]
+    fn guesses_find_what_is_found_without_them() {
+        let hashes: Vec<u64> = (0..2 * DIVIDED_KEYS as u64).map(mix).collect();
+        let mut index = SlotIndex::new();
+        let mut wrong = 0;
+        for known in [0, 10, AHEAD_KEYS, DIVIDED_KEYS + 10] {
+            for slot in index.len()..known {
+                index.insert(hashes[slot], slot as u32, &hashes);
+            }
+            let mut ahead = Ahead::new();
+            // Some rows are not asked for.
+            for (row, hash) in hashes.iter().enumerate().filter(|(row, _)| row % 100 < 90) {
+                let guess = ahead.guess(row, &hashes, &index, |_| (), |_| ());
+                assert!(known >= AHEAD_KEYS || guess == NO_SLOT);
+                wrong += usize::from(guess != NO_SLOT && guess != row as u32);
+                let found = index.find_guessed(guess, *hash, |slot| slot == row as u32);
+                assert_eq!(found, (row < known).then_some(row as u32));
+            }
+        }
+        assert!(wrong > 0, "tags are short");
     }
 }
