@@ -12,9 +12,7 @@
 //! wait or report. And the thread takes its connection back from a reader that does not look at it for a while
 //! ([`UNSEEN`]), whose worker is held up by a sink, say: there may be frames for others in it.
 //!
-//! A publisher that writes small frames one by one, as fast as it can, pays for each time that the reader goes to sleep:
-//! its next write has to wake it. So while frames of one connection come that fast the reader lets some gather ([`GATHER_NS`])
-//! before it reads.
+//! Of small frames that come fast it lets some gather before it reads ([`Pace`]).
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -32,28 +30,17 @@ use super::connection::{BATCH_ROWS, Intake};
 use super::decode::{Batcher, Place};
 use super::frame::{Cut, split};
 use super::listener::Shared;
+use super::pace::{HEAVY_BYTES, Pace};
 use crate::sockets::receive_now;
 use crate::{Rows, Sockets, Watched};
 
 /// For so long a reader may leave a connection alone. One that sleeps looks every few milliseconds.
 const UNSEEN: Duration = Duration::from_millis(100);
-/// A read of so many bytes, or of all that there was room for, is a heavy one.
-const HEAVY_BYTES: usize = 32 << 10;
 /// So many heavy reads one after the other, and the connection is given back.
 const HEAVY_READS: u32 = 4;
 /// After a read of so many bytes more may well have come by the time that they are worked off; after fewer it is
 /// cheaper to go to sleep and to be woken at once.
 const AGAIN_BYTES: usize = 4 << 10;
-/// Frames that are no further apart come fast, ns: about what a write of one and the waking of its reader take.
-const FAST_NS: u64 = 15_000;
-/// After so many reads of frames that came fast, none of them a heavy one, the reader lets frames gather,
-const FAST_READS: u32 = 32;
-/// for so long, counted from the read before, ns. The system makes it up to twice as long.
-const GATHER_NS: u64 = 50_000;
-/// A pause that became as long as this was none of ours, ns: some systems know no shorter one than a millisecond.
-const OVERSLEPT_NS: u64 = 400_000;
-/// The most reads of frames that came fast that are asked for before the next pause: some 15 s of them.
-const FAST_READS_MAX: u32 = 1 << 20;
 /// A connection that was silent for so long makes room for another when there are as many as there may be, ns.
 const SILENT_NS: u64 = 1_000_000_000;
 
@@ -130,7 +117,7 @@ impl Lent {
             if now_ns.saturating_sub(self.watched.seen_ns()) > UNSEEN.as_nanos() as u64 {
                 self.back.store(true, Ordering::Relaxed);
             } else if !self.is_back()
-                && now_ns.saturating_sub(state.pace.read_ns) > silence_max.as_nanos() as u64
+                && now_ns.saturating_sub(state.pace.read_ns()) > silence_max.as_nanos() as u64
                 && state.loan.as_ref().is_some_and(|loan| !loan.intake.assembly.data().is_empty())
             {
                 state.end = Some(Err(ErrorKind::TimedOut.into()));
@@ -233,44 +220,6 @@ pub struct Borrowed {
     batcher: Batcher,
 }
 
-/// How fast small frames of a connection come.
-struct Pace {
-    /// When something was last read, ns.
-    read_ns: u64,
-    /// So many reads one after the other were of frames that came fast, and none was a heavy one.
-    fast_reads: u32,
-    /// So many are asked for.
-    wanted_reads: u32,
-}
-
-impl Pace {
-    fn new(now_ns: u64) -> Self {
-        Pace { read_ns: now_ns, fast_reads: 0, wanted_reads: FAST_READS }
-    }
-
-    /// For how long to let frames gather from now on, if that is worth while, ns: what the worker did since the last read counts.
-    fn pause_ns(&self, now_ns: u64) -> Option<u64> {
-        (self.fast_reads >= self.wanted_reads).then(|| GATHER_NS.saturating_sub(now_ns.saturating_sub(self.read_ns)))
-    }
-
-    /// Takes note of a pause that became so long. In too long a one many frames gather, so that they seem to come as fast as ever:
-    /// the next is put off, and each time longer.
-    fn paused(&mut self, pause_ns: u64) {
-        if pause_ns < OVERSLEPT_NS {
-            self.wanted_reads = FAST_READS;
-        } else {
-            (self.fast_reads, self.wanted_reads) = (0, (self.wanted_reads * 8).min(FAST_READS_MAX));
-        }
-    }
-
-    /// Takes note of a read of `frames` in so many bytes.
-    fn note(&mut self, now_ns: u64, frames: u64, bytes: usize) {
-        let fast = bytes < HEAVY_BYTES && now_ns.saturating_sub(self.read_ns) <= frames.saturating_mul(FAST_NS);
-        self.fast_reads = if fast { self.fast_reads.saturating_add(1) } else { 0 };
-        self.read_ns = now_ns;
-    }
-}
-
 impl Borrowed {
     /// None yet; their frames will be made into batches by `batcher`.
     pub fn new(batcher: Batcher) -> Self {
@@ -288,7 +237,7 @@ impl Borrowed {
             let now_ns = clock::now_ns();
             for lent in &self.connections {
                 let state = lent.lock();
-                if now_ns.saturating_sub(state.pace.read_ns) > SILENT_NS {
+                if now_ns.saturating_sub(state.pace.read_ns()) > SILENT_NS {
                     lent.give_back_locked(state, None);
                 }
             }
@@ -330,65 +279,5 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         self.connections.iter().for_each(|lent| lent.give_back(None));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_frames_that_come_fast_gather() {
-        let mut now_ns = 1_000_000;
-        let mut pace = Pace::new(now_ns);
-        let mut read = |pace: &mut Pace, after_ns, frames, bytes| {
-            now_ns += after_ns;
-            pace.note(now_ns, frames, bytes);
-            pace.pause_ns(now_ns).is_some()
-        };
-        assert!((1..FAST_READS).all(|_| !read(&mut pace, FAST_NS, 1, 50)));
-        assert!(read(&mut pace, FAST_NS, 1, 50));
-        // What has gathered came as fast.
-        assert!(read(&mut pace, 10 * FAST_NS, 10, 500));
-        // One pause, or much at once, or a read without a whole frame, and it is not so any more.
-        for (after_ns, frames, bytes) in [(FAST_NS + 1, 1, 50), (FAST_NS, 100, HEAVY_BYTES), (1, 0, 20)] {
-            assert!(!read(&mut pace, after_ns, frames, bytes));
-            assert!((1..FAST_READS).all(|_| !read(&mut pace, 1, 1, 50)));
-            assert!(read(&mut pace, 1, 1, 50));
-        }
-    }
-
-    /// After so many reads, a microsecond apart.
-    fn fast(pace: &mut Pace, reads: u32) -> u64 {
-        (0..reads).for_each(|_| pace.note(pace.read_ns + 1_000, 1, 50));
-        pace.read_ns
-    }
-
-    #[test]
-    fn what_a_worker_did_since_the_last_read_is_part_of_the_pause() {
-        let mut pace = Pace::new(0);
-        let read_ns = fast(&mut pace, FAST_READS);
-        assert_eq!(pace.pause_ns(read_ns), Some(GATHER_NS));
-        assert_eq!(pace.pause_ns(read_ns + 20_000), Some(GATHER_NS - 20_000));
-        assert_eq!(pace.pause_ns(read_ns + 1_000_000_000), Some(0), "nobody sleeps for frames of long ago");
-    }
-
-    /// Where a pause lasts a millisecond it let fifty frames gather, which looked as if the next one were worth while, too.
-    #[test]
-    fn pauses_that_last_too_long_are_put_off_ever_longer() {
-        let mut pace = Pace::new(0);
-        for wanted in [FAST_READS, FAST_READS * 8, FAST_READS * 64] {
-            let read_ns = fast(&mut pace, wanted - 1);
-            assert_eq!(pace.pause_ns(read_ns), None);
-            let read_ns = fast(&mut pace, 1);
-            assert!(pace.pause_ns(read_ns).is_some());
-            pace.paused(1_000_000);
-            pace.note(read_ns + 1_000_000, 70, 3_500);
-            assert_eq!(pace.pause_ns(pace.read_ns), None);
-            pace.fast_reads = 0;
-        }
-        pace.fast_reads = pace.wanted_reads;
-        pace.paused(2 * GATHER_NS);
-        assert_eq!((pace.wanted_reads, pace.pause_ns(pace.read_ns)), (FAST_READS, Some(GATHER_NS)), "it was somebody else's work");
     }
 }

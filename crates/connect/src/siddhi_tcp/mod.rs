@@ -27,6 +27,7 @@ mod encode;
 pub mod frame;
 mod lent;
 mod listener;
+mod pace;
 mod sink;
 mod source;
 
