@@ -20,6 +20,7 @@ pub mod limit;
 pub mod lookup;
 pub mod map;
 pub mod materialize;
+mod memory_share;
 pub mod normalize;
 pub mod over;
 pub mod pattern;
@@ -35,6 +36,7 @@ use tidemill_state::StateTable;
 use tidemill_state::runs::StateRuns;
 
 pub use error::OperatorError;
+pub use memory_share::MemoryShare;
 pub use spill::{DiskStats, SpillPlace};
 
 /// Where an operator puts its output.

@@ -14,6 +14,7 @@
 //! and keys that were deleted stay as empty ones.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{cast, take};
@@ -23,6 +24,7 @@ use tidemill_state::disk::{ColdOptions, ColdStore, StateFile};
 use tidemill_state::runs::{HashRange, StateRuns};
 use tidemill_state::{KeyTable, SlotVec, Slots, StateTable};
 
+use crate::memory_share::MemoryShare;
 use crate::{OperatorError, SnapshotFiles};
 
 /// Where an operator instance may keep state that does not fit in memory, and when.
@@ -34,8 +36,8 @@ pub struct SpillPlace {
     pub name: String,
     /// The hashes of the keys that it owns.
     pub hashes: HashRange,
-    /// Bytes of memory that it may use; without it state comes back from the disk and does not go there.
-    pub share: Option<usize>,
+    /// Memory that it may use; without it state comes back from the disk and does not go there.
+    pub share: Option<Arc<MemoryShare>>,
     /// Checkpoints will ask for the files.
     pub durable: bool,
 }
@@ -139,6 +141,11 @@ const RUN_BYTES_MAX: usize = 8 << 20;
 const STORE_BUFFERS: usize = 3;
 /// Beside these it has at least this part of the share.
 const STORE_LEAST: usize = 8;
+/// Keys have at least this part of the share, as its divisor, however much filters and indexes take; and since what is kept by slot
+/// does not shrink, this part of the slots, below which there is little to be had.
+const KEYS_LEAST: usize = 4;
+/// The same where some of the share is withheld: then little is much.
+const KEYS_LEAST_SHORT: usize = 16;
 
 /// Bytes that a store with this share gathers.
 fn run_bytes(share: usize) -> usize {
@@ -180,6 +187,8 @@ pub(crate) struct Spill {
     since: usize,
     /// Bytes that were in use then.
     settled: usize,
+    /// Bytes that were withheld of the share then.
+    withheld: usize,
     hand: usize,
     writing: Option<Writing>,
     /// The files of a checkpoint, not yet asked for.
@@ -215,9 +224,13 @@ impl Spill {
     /// Whether [`Spill::make_room`] must be asked before `incoming` rows are taken in.
     #[inline]
     pub fn is_crowded(&mut self, keys: usize, incoming: usize) -> bool {
-        if self.place.is_none() {
-            return false;
+        let Some(place) = &self.place else { return false };
+        let withheld = place.share.as_ref().map_or(0, |share| share.withheld());
+        if withheld > self.withheld {
+            // Keys that fitted do so no longer.
+            self.calm = 0;
         }
+        self.withheld = withheld;
         self.since += incoming;
         keys + incoming > self.calm || self.since > MEASURE_ROWS
     }
@@ -280,15 +293,15 @@ impl Spill {
             return Err(OperatorError::new("internal error: state on disk, and no place for it"));
         };
         self.types = rows.save(&[])?.iter().map(|c| c.data_type().clone()).collect();
-        let run_bytes = place.share.map_or(RUN_BYTES_MAX, run_bytes);
+        let share = place.share.as_ref().map(|share| share.bytes());
+        let run_bytes = share.map_or(RUN_BYTES_MAX, run_bytes);
         // Keys in memory have a quarter of the share, or what they have already and cannot give back.
-        let keys = |share: usize| rows.memory().by_slot.max(share / 4);
+        let keys = |share: usize| rows.memory().by_slot.max(share / KEYS_LEAST);
         let options = ColdOptions {
             directory: place.directory.clone(),
             name: place.name.clone(),
             run_bytes,
-            memory: place
-                .share
+            memory: share
                 .map_or(usize::MAX, |share| share.saturating_sub(keys(share) + STORE_BUFFERS * run_bytes).max(share / STORE_LEAST)),
         };
         let mut files: Vec<StateFile> = runs.into_iter().flat_map(|runs| runs.files).collect();
@@ -312,12 +325,12 @@ impl Spill {
     /// Lets keys go until those fit that `incoming` rows may bring. Before the rows' keys are entered.
     pub fn make_room<R: Resident>(&mut self, incoming: usize, rows: &mut R) -> Result<(), OperatorError> {
         self.since = 0;
-        let Some(share) = self.place.as_ref().and_then(|place| place.share) else {
+        let Some(share) = self.place.as_ref().and_then(|place| place.share.as_ref()).map(|share| share.bytes()) else {
             self.calm = usize::MAX;
             return Ok(());
         };
-        // What is kept by slot does not shrink, so below a quarter of the slots there is little to be had.
-        let spare = |rows: &R| rows.table().len().saturating_sub(rows.table().capacity() / 4);
+        let least = self.keys_least();
+        let spare = |rows: &R| rows.table().len().saturating_sub(rows.table().capacity() / least);
         let mut room = self.room(share, incoming, rows);
         if rows.table().len() + incoming <= self.calm {
             // Asked because of the rows that came: what is kept of the keys may have grown.
@@ -352,7 +365,7 @@ impl Spill {
         // Filters and indexes come out of the share as well, and leave a quarter of it for keys. Where nothing has left yet, there
         // will be buffers.
         let store = self.store.as_ref().map_or(STORE_BUFFERS * run_bytes(share), |store| store.stats().memory_bytes as usize);
-        let budget = share.saturating_sub(store).max(share / 4);
+        let budget = share.saturating_sub(store + self.withheld).max(share / self.keys_least());
         let memory = rows.memory();
         let (table, flags) = (rows.table(), self.flags.memory());
         let (all, by_slot) = (memory.all + flags + table.growth(), memory.by_slot + flags + table.growth());
@@ -369,6 +382,11 @@ impl Spill {
         let wanted = if incoming.saturating_mul(of_key + of_slot) <= share / 8 { incoming } else { incoming.min(keys / 8 + 1) };
         let over = all.saturating_sub(budget).checked_div(of_key).unwrap_or(0).min(keys / 4);
         Room { fits: vacant + further, wanted, over, all }
+    }
+
+    /// The part of the share and of the slots that keys have in any case, as its divisor.
+    fn keys_least(&self) -> usize {
+        if self.withheld == 0 { KEYS_LEAST } else { KEYS_LEAST_SHORT }
     }
 
     fn evict<R: Resident>(&mut self, count: usize, rows: &mut R) -> Result<(), OperatorError> {

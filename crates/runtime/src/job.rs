@@ -10,11 +10,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidemill_connect::filesystem::cache::{Origins, bytes_read};
 use tidemill_connect::{Committable, listeners, siddhi_tcp};
+use tidemill_operator::MemoryShare;
 use tidemill_operator::lookup::split_hash;
 use tidemill_state::checkpoint::{CheckpointStore, Manifest, OperatorState};
 
 use crate::JobError;
-use crate::local::{LocalDir, limit_sinks, limit_sources, memory_share};
+use crate::local::LocalDir;
+use crate::memory::{MemoryWatch, limit_sinks, limit_sources, memory_share};
 use crate::metrics::{
     Laggard, Latency, Monitor, NodeMetrics, NodeSummary, RecentLatency, Summary, laggard, latency, node_summary, peak_bytes, process_usage,
     resident_bytes,
@@ -111,6 +113,8 @@ struct Running {
     asked: Option<u64>,
     /// The sinks know that the job was asked to stop.
     sinks_told: bool,
+    /// If memory is limited.
+    memory: Option<MemoryWatch>,
     recent: RecentLatency,
 }
 
@@ -220,7 +224,10 @@ impl Job {
         let ahead = limit_sources(&self.settings, &graph.nodes.iter().filter_map(source).collect::<Vec<_>>());
         let sink = |node: &Node| if let NodeKind::Sink(spec) = &node.kind { Some(spec.sink.clone()) } else { None };
         let held = limit_sinks(&self.settings, &graph.nodes.iter().filter_map(sink).collect::<Vec<_>>(), shards);
-        saved.share = memory_share(&self.settings, spilling(&graph, shards), ahead + held);
+        let spilling = spilling(&graph, shards);
+        saved.share = memory_share(&self.settings, spilling, shards, ahead + held).map(|bytes| Arc::new(MemoryShare::new(bytes)));
+        let share = saved.share.clone().map(|share| (share, spilling as u64));
+        let memory = self.settings.memory.map(|limit| MemoryWatch::new(limit.0, share));
         let local = if saved.share.is_some() || !saved.runs.is_empty() {
             Some(LocalDir::new(&self.settings, store.as_ref(), &run_id)?)
         } else {
@@ -316,6 +323,7 @@ impl Job {
             finished: 0,
             asked: None,
             sinks_told: false,
+            memory,
             recent: RecentLatency::default(),
         })
     }
@@ -591,17 +599,20 @@ impl Running {
         Ok(())
     }
 
-    fn check_memory(&self) -> Result<(), JobError> {
-        let Some(limit) = self.shared.settings.memory else { return Ok(()) };
+    fn check_memory(&mut self) -> Result<(), JobError> {
+        let Some(watch) = &mut self.memory else { return Ok(()) };
         let mut held = resident_bytes();
-        if held > limit.0 {
-            // What is free is kept for a while.
-            give_back();
-            held = resident_bytes();
+        for again in [false, true] {
+            if watch.is_near(held) {
+                // What is free is kept for a while.
+                give_back(again);
+                held = resident_bytes();
+            }
         }
-        if held <= limit.0 {
+        if !watch.must_end(held) {
             return Ok(());
         }
+        let limit = watch.limit();
         let mut nodes: Vec<NodeSummary> = self.nodes();
         nodes.sort_by_key(|n| std::cmp::Reverse(n.state_bytes));
         let parts: Vec<String> = nodes
@@ -613,7 +624,7 @@ impl Running {
         Err(JobError::failed(format!(
             "the process holds {} MB, more than the limit of {} MB: {}; raise --memory, or keep less state (shorter windows, fewer keys)",
             held >> 20,
-            limit.0 >> 20,
+            limit >> 20,
             if parts.is_empty() { "no operator holds state, so buffers do".to_string() } else { parts.join(", ") }
         )))
     }

@@ -12,6 +12,7 @@ mod describe;
 mod error;
 pub mod job;
 mod local;
+mod memory;
 pub mod metrics;
 pub mod parallel;
 pub mod physical;

@@ -6,14 +6,12 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_connect::{Sink, Source};
 use tidemill_state::checkpoint::CheckpointStore;
 
 use crate::JobError;
-use crate::settings::{Settings, StateBackend};
+use crate::settings::Settings;
 
 /// With what the folders' names begin.
 const PREFIX: &str = "tidemill-state-";
@@ -72,36 +70,6 @@ impl Drop for LocalDir {
     }
 }
 
-/// What a process holds beside state: the program's pages, queues, buffers of files. Measured, bytes.
-const PROCESS_BYTES: f64 = (128 << 20) as f64;
-
-/// The part of the limit that sources may fill with what they fetch ahead, all together.
-const AHEAD: u64 = 16;
-
-/// Tells sources how much they may fetch ahead, if memory is limited; how many bytes of it they may come to use.
-pub(crate) fn limit_sources(settings: &Settings, sources: &[Arc<dyn Source>]) -> u64 {
-    let Some(limit) = settings.memory else { return 0 };
-    sources.iter().map(|source| source.limit_memory((limit.0 / AHEAD / sources.len() as u64).max(1))).sum()
-}
-
-/// The part of the limit that rows may take which sinks hold to write them together, all of them.
-const HELD: u64 = 4;
-
-/// Tells sinks how much they may hold, if memory is limited; how many bytes of it they may come to use with so many writers each.
-pub(crate) fn limit_sinks(settings: &Settings, sinks: &[Arc<dyn Sink>], writers: usize) -> u64 {
-    let Some(limit) = settings.memory else { return 0 };
-    sinks.iter().map(|sink| sink.limit_memory((limit.0 / HELD / sinks.len() as u64).max(1), writers)).sum()
-}
-
-/// What each operator and shard that can keep state on disk may hold in memory, bytes: `operators` is how many
-/// of these there are, `rows` what sources and sinks may hold. `None`: state stays in memory. Of a small limit
-/// less than the share is left, since the process holds more than state.
-pub(crate) fn memory_share(settings: &Settings, operators: usize, rows: u64) -> Option<usize> {
-    let limit = settings.memory.filter(|_| settings.state_backend == StateBackend::Auto && operators > 0)?.0 as f64;
-    let left = (limit * 0.8 - PROCESS_BYTES - rows as f64).max(limit / 16.0);
-    Some((limit * settings.memory_share).min(left) as usize / operators)
-}
-
 fn make(path: &Path) -> Result<(), JobError> {
     fs::create_dir_all(path).map_err(|e| JobError::failed(format!("creating the directory '{}' for state on disk: {e}", path.display())))
 }
@@ -127,20 +95,6 @@ mod tests {
     fn settings(pairs: &[(&str, &str)]) -> Settings {
         let map: BTreeMap<String, String> = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Settings::from_map(&map).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    #[test]
-    fn shares_of_memory() {
-        let share = |pairs: &[(&str, &str)], operators| memory_share(&settings(pairs), operators, 0);
-        assert_eq!(share(&[], 2), None);
-        assert_eq!(share(&[("memory.limit", "1gb")], 0), None);
-        assert_eq!(share(&[("memory.limit", "1gb")], 2), Some(256 << 20));
-        assert_eq!(share(&[("memory.limit", "1gb"), ("state.memory-share", "0.25")], 1), Some(256 << 20));
-        assert_eq!(share(&[("memory.limit", "1gb"), ("state.backend", "memory")], 1), None);
-        assert_eq!(share(&[("memory.limit", "320mb")], 1), Some(128 << 20));
-        assert_eq!(share(&[("memory.limit", "160mb")], 1), Some(10 << 20));
-        let beside = |bytes| memory_share(&settings(&[("memory.limit", "320mb")]), 1, bytes);
-        assert_eq!((beside(20 << 20), beside(1 << 30)), (Some(108 << 20), Some(20 << 20)));
     }
 
     /// Gone with its owner; another run's stays, and one that a killed process left is removed.

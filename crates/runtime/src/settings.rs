@@ -215,8 +215,8 @@ options! {
         flink "pipeline.object-reuse" => object_reuse: Option<bool>;
         /// Accepted for Flink's sake.
         flink "table.dml-sync" => dml_sync: Option<bool>;
-        /// Memory for the whole process; the job fails with a list of what holds how much rather than
-        /// grow beyond it.
+        /// Memory for the whole process. Near it, state that can go to the disk does; a job that stays beyond it for two seconds, or
+        /// comes to hold a sixteenth more, fails with a list of what holds how much.
         ours "memory.limit" => memory: Option<ByteSize>;
         /// `auto` keeps the state of running GROUP BY, DISTINCT and deduplication in memory until its share of
         /// the memory limit is used, then on disk as well; without a limit in memory. With `memory` the job

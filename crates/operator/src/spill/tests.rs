@@ -45,7 +45,7 @@ fn place(folder: &Path, run: usize, shard: usize, shards: usize, share: usize) -
         directory: folder.join(format!("{run}-{shard}")),
         name: format!("test-{run}-{shard}"),
         hashes: HashRange::of_shard(shard, shards),
-        share: Some(share),
+        share: Some(Arc::new(MemoryShare::new(share))),
         durable: true,
     }
 }
@@ -316,6 +316,36 @@ fn memory_stays_within_its_share() {
     assert_eq!(operator.stats().entries, 150_000);
     assert!(most <= share as u64 * 2, "{most} bytes of {share}");
     assert!(operator.disk_stats().unwrap().writes >= 120_000);
+}
+
+/// Keys leave with the next rows when some of the share is withheld, down to less than keys have otherwise, and none is lost.
+#[test]
+fn keys_leave_when_memory_is_withheld() {
+    let folder = Folder::new("withheld");
+    let share = Arc::new(MemoryShare::new(16 << 20));
+    let mut operator = group(&calls(&[("count", false)]), false, true);
+    operator.spill_to(SpillPlace { share: Some(share.clone()), ..place(&folder.0, 0, 0, 1, 0) });
+    let mut next = 0;
+    let mut take_in = |blocks: usize| {
+        let mut out = Output::default();
+        for _ in 0..blocks {
+            let rows: Vec<(String, i64)> = (next..next + 500).map(|row| (format!("{row:>100}"), 1)).collect();
+            next += 500;
+            operator.on_block(0, Block::inserts(batch(&rows), 0), &mut out).unwrap();
+            out.blocks.clear();
+        }
+        let written = operator.disk_stats().map_or(0, |disk| disk.writes);
+        (operator.stats().memory, operator.stats().entries, operator.stats().entries - written)
+    };
+    let (full, _, kept) = take_in(400);
+    share.withhold(usize::MAX);
+    let (less, _, left) = take_in(20);
+    assert!(left * 3 < kept, "{left} keys of {kept} are still there");
+    assert!(full - less > 3 << 20, "{full} bytes, then {less}");
+    share.withhold(0);
+    let (_, entries, again) = take_in(100);
+    assert!(again > left * 2, "{left} keys stayed, and then {again}");
+    assert_eq!(entries, 260_000);
 }
 
 /// The same of keys that take nothing but their slots, which stay when keys leave: the slots are filled again and again.

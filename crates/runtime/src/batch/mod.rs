@@ -37,7 +37,7 @@ use tidemill_sql::{InsertPlan, SqlError};
 
 use self::group_keys::FewerGroupKeys;
 use self::watch::Watch;
-use crate::local::limit_sinks;
+use crate::memory::limit_sinks;
 use crate::metrics::{NodeMetrics, Summary, latency, node_summary, peak_bytes, process_usage};
 use crate::parallel::meter::wrote;
 use crate::settings::Settings;

@@ -24,19 +24,19 @@ pub fn at_rest(what: fn()) {
     let _ = AT_REST.set(what);
 }
 
-static WHEN_SHORT: OnceLock<fn()> = OnceLock::new();
+static WHEN_SHORT: OnceLock<fn(bool)> = OnceLock::new();
 
-/// What a job calls when the process holds more than its limit, before it gives up: for a process that keeps free memory for a
-/// while. The first call counts.
-pub fn when_short(what: fn()) {
+/// What a job calls when the process comes near its limit, before state has to give way: for a process that keeps free memory for a
+/// while. It is told if it was called just before, and that was not enough. The first call counts.
+pub fn when_short(what: fn(again: bool)) {
     // Whoever came first keeps it.
     let _ = WHEN_SHORT.set(what);
 }
 
-/// Has free memory go back to the system, if that was asked for.
-pub(crate) fn give_back() {
+/// Has free memory go back to the system, if that was asked for; `again` since once was not enough.
+pub(crate) fn give_back(again: bool) {
     if let Some(what) = WHEN_SHORT.get() {
-        what();
+        what(again);
     }
 }
 

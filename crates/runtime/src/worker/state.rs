@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
 use arrow::error::ArrowError;
 use tidemill_block::clock;
 use tidemill_operator::lookup::WAITING;
-use tidemill_operator::{SnapshotFiles, SpillPlace};
+use tidemill_operator::{MemoryShare, SnapshotFiles, SpillPlace};
 use tidemill_state::checkpoint::OperatorState;
 use tidemill_state::runs::{HashRange, StateRuns};
 use tidemill_state::{StateTable, hash};
@@ -30,8 +31,8 @@ pub(crate) struct Saved {
     pub runs: BTreeMap<String, Vec<StateRuns>>,
     /// Where state goes that does not fit in memory, if it may go anywhere.
     pub local: Option<PathBuf>,
-    /// What an operator that uses this may keep in memory, bytes.
-    pub share: Option<usize>,
+    /// What an operator that uses this may keep in memory.
+    pub share: Option<Arc<MemoryShare>>,
     /// The worker that reads each split, by what stands for the split in state.
     pub places: HashMap<u64, usize>,
 }
@@ -67,7 +68,7 @@ impl Worker {
                     directory: local.join(format!("{index}-{}", self.shard)),
                     name: format!("{name}-{}-{index}-{}", shared.run_id, self.shard),
                     hashes,
-                    share: saved.share,
+                    share: saved.share.clone(),
                     durable: shared.durable,
                 });
             }
