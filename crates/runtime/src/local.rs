@@ -92,16 +92,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
-        let map: BTreeMap<String, String> = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        Settings::from_map(&map).unwrap_or_else(|e| panic!("{e}"))
-    }
-
     /// Gone with its owner; another run's stays, and one that a killed process left is removed.
     #[test]
     fn folders_come_and_go() {
         let base = std::env::temp_dir().join(format!("tidemill-local-{}", std::process::id()));
-        let settings = settings(&[("state.local-dir", &base.display().to_string())]);
+        let options = BTreeMap::from([("state.local-dir".to_string(), base.display().to_string())]);
+        let settings = Settings::from_map(&options).unwrap_or_else(|e| panic!("{e}"));
         let one = LocalDir::new(&settings, None, "one").unwrap_or_else(|e| panic!("{e}"));
         fs::write(one.path().join("file"), "rows").unwrap();
         let left = base.join(format!("{PREFIX}left"));
