@@ -281,6 +281,13 @@ impl GroupAggregate {
             before.iter().zip(&after).map(|(before, after)| interleaved(before, after, &mut changed)).collect::<Result<Vec<_>, _>>()?;
         Ok(Changes { keys: table.keys(&slots)?, pairs, had, has: rows(counts), changed })
     }
+
+    /// What keys take beside their slots.
+    #[cfg(test)]
+    pub(crate) fn bytes_of_keys(&self) -> usize {
+        let memory = self.groups.memory();
+        memory.all - memory.by_slot
+    }
 }
 
 impl Operator for GroupAggregate {

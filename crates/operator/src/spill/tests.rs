@@ -183,11 +183,15 @@ fn batch(rows: &[(String, i64)]) -> RecordBatch {
 }
 
 fn group(calls: &[AggregateCall], retracts: bool, fold: bool) -> Box<dyn Operator> {
+    Box::new(grouping(calls, retracts, fold))
+}
+
+fn grouping(calls: &[AggregateCall], retracts: bool, fold: bool) -> GroupAggregate {
     let mut fields = vec![Field::new("k", DataType::Utf8, true)];
     fields.extend(calls.iter().enumerate().map(|(i, call)| call.output.as_ref().clone().with_name(format!("c{i}"))));
     let keys = vec![column("k", 0)];
     let schema = Arc::new(Schema::new(fields));
-    Box::new(GroupAggregate::new(keys, vec![DataType::Utf8], calls.to_vec(), schema, retracts, fold, true).unwrap())
+    GroupAggregate::new(keys, vec![DataType::Utf8], calls.to_vec(), schema, retracts, fold, true).unwrap()
 }
 
 fn calls(names: &[(&str, bool)]) -> Vec<AggregateCall> {
@@ -323,7 +327,7 @@ fn memory_stays_within_its_share() {
 fn keys_leave_when_memory_is_withheld() {
     let folder = Folder::new("withheld");
     let share = Arc::new(MemoryShare::new(16 << 20));
-    let mut operator = group(&calls(&[("count", false)]), false, true);
+    let mut operator = grouping(&calls(&[("count", false)]), false, true);
     operator.spill_to(SpillPlace { share: Some(share.clone()), ..place(&folder.0, 0, 0, 1, 0) });
     let mut next = 0;
     let mut take_in = |blocks: usize| {
@@ -335,13 +339,14 @@ fn keys_leave_when_memory_is_withheld() {
             out.blocks.clear();
         }
         let written = operator.disk_stats().map_or(0, |disk| disk.writes);
-        (operator.stats().memory, operator.stats().entries, operator.stats().entries - written)
+        // Not the buffers of the store, which are as full as the disk is slow.
+        (operator.bytes_of_keys(), operator.stats().entries, operator.stats().entries - written)
     };
     let (full, _, kept) = take_in(400);
     share.withhold(usize::MAX);
     let (less, _, left) = take_in(20);
     assert!(left * 3 < kept, "{left} keys of {kept} are still there");
-    assert!(full - less > 3 << 20, "{full} bytes, then {less}");
+    assert!(less * 3 < full, "{full} bytes, then {less}");
     share.withhold(0);
     let (_, entries, again) = take_in(100);
     assert!(again > left * 2, "{left} keys stayed, and then {again}");
