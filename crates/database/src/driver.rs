@@ -50,6 +50,11 @@ pub trait Driver: Send + Sync {
         self.part_bytes()
     }
 
+    /// Rows that the store keeps as one piece, if it does: appended together with no others they need not be written again.
+    fn row_group(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether it is a library in this process: its statements end by themselves, and whoever ends waits for that. A server rolls
     /// back what a session leaves.
     fn in_process(&self) -> bool {

@@ -362,6 +362,7 @@ impl Sink for JdbcSink {
             interval: self.options.interval,
             gather: !appends,
             awaited: !appends && self.options.max_bytes.is_none() && lock(&self.directory).is_some(),
+            row_group: self.access.driver.row_group().filter(|_| appends),
         };
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let told = Told::default();

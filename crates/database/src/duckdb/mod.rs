@@ -42,6 +42,9 @@ pub fn driver(url: &Url) -> Result<Arc<dyn Driver>, DbError> {
     Ok(Arc::new(DuckDriver { path: url.database.clone(), parameters: url.parameters.clone() }))
 }
 
+/// Rows of a row group of DuckDB's files, unless a file is attached with another size.
+const ROW_GROUP: usize = 122_880;
+
 struct DuckDriver {
     path: String,
     parameters: Vec<(String, String)>,
@@ -54,6 +57,10 @@ impl Driver for DuckDriver {
 
     fn dialect(&self) -> &'static dyn Dialect {
         &DuckDialect
+    }
+
+    fn row_group(&self) -> Option<usize> {
+        Some(ROW_GROUP)
     }
 
     fn in_process(&self) -> bool {

@@ -61,6 +61,9 @@ pub(super) struct Limits {
     pub gather: bool,
     /// Checkpoints wait for what is written.
     pub awaited: bool,
+    /// Batches that have more rows have a multiple of so many, and the rest waits for the next one, unless the user says
+    /// otherwise.
+    pub row_group: Option<usize>,
 }
 
 /// Rows and questions for a connection. See the module.
@@ -290,7 +293,9 @@ impl Mailbox {
         let all_bytes = state.bytes;
         let mut blocks = std::mem::take(&mut state.blocks);
         let (mut rows, mut kept) = (0, Vec::new());
-        if let Some(max) = limits.rows.filter(|max| *max < state.rows) {
+        let groups = |size: usize| (state.rows > size).then(|| state.rows / size * size);
+        let most = limits.rows.or_else(|| limits.row_group.and_then(groups));
+        if let Some(max) = most.filter(|max| *max < state.rows) {
             let all = std::mem::take(&mut blocks);
             for block in all {
                 let room = (max - rows).min(block.rows());

@@ -18,7 +18,7 @@ fn rows(work: Option<Work>) -> usize {
 #[test]
 fn batches_are_what_has_gathered() {
     let running = AtomicBool::new(false);
-    let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false });
+    let mailbox = Mailbox::new(Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false, row_group: None });
     mailbox.push(block(3), &running).unwrap();
     mailbox.push(block(4), &running).unwrap();
     assert_eq!(rows(mailbox.take()), 7);
@@ -36,7 +36,7 @@ fn batches_are_what_has_gathered() {
 #[test]
 fn batches_have_the_size_asked_for() {
     let running = AtomicBool::new(false);
-    let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None, gather: false, awaited: false });
+    let mailbox = Mailbox::new(Limits { rows: Some(5), bytes: 1 << 20, interval: None, gather: false, awaited: false, row_group: None });
     mailbox.push(block(4), &running).unwrap();
     mailbox.push(block(4), &running).unwrap();
     assert_eq!(rows(mailbox.take()), 5);
@@ -45,9 +45,28 @@ fn batches_have_the_size_asked_for() {
 }
 
 #[test]
+fn large_batches_have_whole_groups_of_rows() {
+    let running = AtomicBool::new(false);
+    let limits = Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false, row_group: Some(5) };
+    let mailbox = Mailbox::new(limits);
+    mailbox.push(block(8), &running).unwrap();
+    mailbox.push(block(4), &running).unwrap();
+    assert_eq!(rows(mailbox.take()), 10);
+    mailbox.push(block(1), &running).unwrap();
+    // Fewer wait for nobody.
+    assert_eq!(rows(mailbox.take()), 3);
+    // What is asked for before all are there comes with the last of them.
+    mailbox.push(block(6), &running).unwrap();
+    mailbox.prepare(std::sync::mpsc::channel().0);
+    let work = mailbox.take().unwrap();
+    assert!(work.blocks[0].rows() == 5 && work.prepare.is_none());
+    assert!(mailbox.take().is_some_and(|work| work.blocks[0].rows() == 1 && work.prepare.is_some()));
+}
+
+#[test]
 fn bytes_end_a_batch_that_waits_for_rows() {
     let running = AtomicBool::new(false);
-    let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None, gather: false, awaited: false });
+    let mailbox = Mailbox::new(Limits { rows: Some(1_000), bytes: 64, interval: None, gather: false, awaited: false, row_group: None });
     mailbox.push(block(7), &running).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| mailbox.push(block(7), &running).unwrap());
@@ -85,7 +104,8 @@ fn a_batch_that_takes_long_is_said_once() {
 
 #[test]
 fn checkpoints_wait_for_no_more_than_seconds() {
-    let mailbox = |mb: usize, awaited| Mailbox::new(Limits { rows: None, bytes: mb << 20, interval: None, gather: true, awaited });
+    let mailbox =
+        |mb: usize, awaited| Mailbox::new(Limits { rows: None, bytes: mb << 20, interval: None, gather: true, awaited, row_group: None });
     let of = |paced, pace| State { pace, paced, ..State::default() };
     let most = |mb, awaited, pace: Option<f64>| mailbox(mb, awaited).bytes_max(&of(64 << 20, pace)) >> 20;
     let ten = Some((10 << 20) as f64);
@@ -99,7 +119,7 @@ fn checkpoints_wait_for_no_more_than_seconds() {
 #[test]
 fn there_is_a_bound_and_an_end() {
     let stopped = AtomicBool::new(true);
-    let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None, gather: false, awaited: false });
+    let mailbox = Mailbox::new(Limits { rows: None, bytes: 64, interval: None, gather: false, awaited: false, row_group: None });
     mailbox.push(block(100), &stopped).unwrap(); // a larger one, alone
     assert!(mailbox.push(block(1), &stopped).is_err());
     mailbox.fail("gone".into());

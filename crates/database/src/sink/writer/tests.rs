@@ -28,7 +28,7 @@ fn a_failed_job_leaves_statements_that_wait() {
     });
     let begun = Instant::now();
     let cancelled = Arc::new(AtomicBool::new(false));
-    let limits = Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false };
+    let limits = Limits { rows: None, bytes: 1 << 20, interval: None, gather: false, awaited: false, row_group: None };
     let lanes: Vec<Box<dyn Lane>> = vec![Box::new(Waits(waits))];
     let mut writer = JdbcWriter::new(("t", false), lanes, Vec::new(), limits, Told::default(), cancelled.clone()).unwrap();
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1]));
