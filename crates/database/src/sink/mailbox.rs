@@ -293,8 +293,8 @@ impl Mailbox {
         let all_bytes = state.bytes;
         let mut blocks = std::mem::take(&mut state.blocks);
         let (mut rows, mut kept) = (0, Vec::new());
-        let groups = |size: usize| (state.rows > size).then(|| state.rows / size * size);
-        let most = limits.rows.or_else(|| limits.row_group.and_then(groups));
+        let groups = || limits.row_group.map(|size| state.rows / size * size).filter(|rows| *rows > 0);
+        let most = limits.rows.or_else(groups);
         if let Some(max) = most.filter(|max| *max < state.rows) {
             let all = std::mem::take(&mut blocks);
             for block in all {
