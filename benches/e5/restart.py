@@ -13,6 +13,11 @@ state at --rate messages a second, which come back to keys on disk in an order t
   still          for how long the machine itself stood still, in the longest stop and in all: not even a thread of real-time
                  priority ran for 10 ms and more (asked as root only). A virtual machine stands still when it has used up its quota of
                  processor time, or while its host takes memory back; what piles up meanwhile makes a stop longer still
+  slow memory    for how long the machine's memory was slow: ten pages of a quarter of a gigabyte that nobody else uses took more
+                 than ten times as long to read as they mostly do. So it is where the host takes memory back that the machine has
+                 freed, or gives it again: some tenths of a second, every two seconds, for all that runs on the machine
+  well           the longest stop, what piled up meanwhile included, of which the machine stood still or had slow memory for less than
+                 a tenth: that one is the job's own
 
 Delays of the first --settle seconds do not count. Before each round nothing is done for --rest seconds: memory of the process
 that was killed goes back to the host then. With --state the directory is kept, and used again by the next run with the same
@@ -20,8 +25,10 @@ that was killed goes back to the host then. With --state the directory is kept, 
 """
 
 import math
+import mmap
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -43,52 +50,83 @@ PAUSE_MS_WANTED = 100
 
 # How often the machine is asked whether it runs at all, and how much later than due it may answer.
 WAKES_EVERY, WAKES_LATE = 0.002, 0.01
+# Memory of which so many pages are read each time, and how many times their median they may take.
+PROBED_BYTES, PROBED_PAGES, PROBED_SLOW = 256 << 20, 10, 10
+# The machine is not well in a stop of which it stood still or had slow memory for more than this part.
+UNWELL_PART = 0.1
+# Rows that are later than this belong to a stop.
+STOP_S = 0.02
 
 
 def wake(end):
-    """Wakes up now and then before all other threads of the machine until told to end: (when it should have, seconds too late)."""
+    """Wakes up now and then before all other threads of the machine, and reads some memory, until told to end.
+
+    Sends (times at which it should have woken, seconds too late) and (times of reading, seconds that took).
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    late = []
+    late, reads = [], []
+    memory = mmap.mmap(-1, PROBED_BYTES)
+    for at in range(0, PROBED_BYTES, mmap.PAGESIZE):
+        memory[at] = 1
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
     except OSError:
-        late = None
+        late = reads = None
     due = time.monotonic()
     try:
         while not end.poll(max(0.0, due - time.monotonic())):
-            behind = time.monotonic() - due
-            if late is not None and behind > WAKES_LATE:
-                late.append((due, behind))
+            woken = time.monotonic()
+            pages = [random.randrange(0, PROBED_BYTES, mmap.PAGESIZE) for _ in range(PROBED_PAGES)]
+            begun = time.monotonic()
+            for at in pages:
+                memory[at]
+            ended = time.monotonic()
+            if late is not None:
+                if woken - due > WAKES_LATE:
+                    late.append((due, woken - due))
+                reads.append((begun, ended - begun))
             due = time.monotonic() + WAKES_EVERY
         end.recv()
-        end.send(late)
+        end.send((late, reads))
     except (EOFError, OSError):  # the bench is gone
         pass
 
 
-class Stillness:
-    """When the machine stood still: a process of its own asks, which no other thread of ours holds up."""
+class Machine:
+    """When the machine stood still, and when its memory was slow: a process of its own asks, which no other thread holds up."""
 
     def __init__(self):
         self.ours, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.Process(target=wake, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.late = None
+        # Both as (begin, end); none where nobody may ask.
+        self.still = self.slow = None
 
     def end(self):
         try:
             self.ours.send(None)
-            self.late = self.ours.recv()
+            late, reads = self.ours.recv()
         except (EOFError, OSError):
-            self.late = None
+            late = reads = None
         self.process.join()
+        if late is None or not reads:
+            return
+        self.still = [(at, at + long) for at, long in late]
+        slow = PROBED_SLOW * statistics.median(long for _, long in reads)
+        # Until it is asked for the next time.
+        self.slow = [(at, next_at) for (at, long), (next_at, _) in zip(reads, reads[1:]) if long > slow]
 
-    def between(self, begun, ended):
-        """Seconds that the machine stood still between two times; not a number where nobody may ask."""
-        if self.late is None:
+    @staticmethod
+    def seconds(spans, begun, ended):
+        """Of these spans between two times; not a number where nobody may ask."""
+        if spans is None:
             return math.nan
-        return sum(max(0.0, min(at + late, ended) - max(at, begun)) for at, late in self.late)
+        return sum(max(0.0, min(to, ended) - max(since, begun)) for since, to in spans)
+
+    def was_well(self, begun, ended):
+        """Whether it stood still or had slow memory for less than a tenth of the time between two times."""
+        return self.seconds(self.still, begun, ended) + self.seconds(self.slow, begun, ended) < UNWELL_PART * (ended - begun)
 
 
 def options(p):
@@ -155,7 +193,7 @@ def round_of(a, state, keys):
         with open("/proc/sys/vm/drop_caches", "w") as file:
             file.write("3")
     before = max(checkpoints(state))
-    still = Stillness()  # before there are threads
+    machine_ = Machine()  # before there are threads
     running = job(a, state, keys, a.rate, subprocess.PIPE)
     seen, ends = [], threading.Event()
 
@@ -177,29 +215,46 @@ def round_of(a, state, keys):
         taken = max(checkpoints(state)) - before
     finally:
         running.kill()
-        still.end()
+        machine_.end()
     reader.join(timeout=10)
     if not seen or seen[-1][0] - seen[0][0] < a.seconds / 2:
         raise RuntimeError("\n".join(running.told)[-800:] or "the job ended too early")
-    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, still, a)}
+    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, machine_, a)}
 
 
-def delays(seen, still, a):
-    """Milliseconds that rows came later than due, when that was longest, in seconds after the first, and for how long of it the
-    machine stood still."""
+def delays(seen, asked, a):
+    """Milliseconds that rows came later than due, when that was longest, in seconds after the first, and how the machine was."""
     late = [(at - row / a.rate, at) for at, row in seen if at >= seen[0][0] + a.settle]
     least = min(late)[0] if late else 0.0
-    ms = sorted((delay - least) * 1e3 for delay, _ in late)
+    late = [(delay - least, at) for delay, at in late]
+    ms = sorted(delay * 1e3 for delay, _ in late)
     if len(ms) < 100:
         raise RuntimeError(f"only {len(ms)} rows came out in time")
     quantile = lambda q: ms[min(len(ms) - 1, int(len(ms) * q))]
     behind = statistics.median(delay for delay, at in late if at > seen[-1][0] - 1)
     longest, ended = max(late)
-    found = {"p50": quantile(0.5), "p99": quantile(0.99), "worst": ms[-1], "worst after": ended - seen[0][0]}
-    found["still"] = still.between(ended - (longest - least), ended) * 1e3
-    found["stood"] = still.between(seen[0][0] + a.settle, seen[-1][0]) * 1e3
-    found["behind"] = (behind - least) * 1e3
-    return found
+    since, until = seen[0][0] + a.settle, seen[-1][0]
+    return {
+        "p50": quantile(0.5), "p99": quantile(0.99), "worst": ms[-1], "worst after": ended - seen[0][0],
+        "still": asked.seconds(asked.still, ended - longest, ended) * 1e3,
+        "stood": asked.seconds(asked.still, since, until) * 1e3,
+        "slow": asked.seconds(asked.slow, since, until) * 1e3,
+        "well": max((delay for delay, begun, ended in stops(late) if asked.was_well(begun, ended)), default=min(longest, STOP_S)) * 1e3
+        if asked.still is not None else math.nan,
+        "behind": behind * 1e3,
+    }
+
+
+def stops(late):
+    """Rows in turn that were late, what piled up meanwhile included: (longest delay, since when the first was due, until the last)."""
+    begun, longest, last = None, 0.0, 0.0
+    for delay, at in [*late, (0.0, math.inf)]:
+        if delay > STOP_S:
+            begun = min(begun or at, at - delay)
+            longest, last = max(longest, delay), at
+        elif begun is not None:
+            yield longest, begun, last
+            begun, longest = None, 0.0
 
 
 def main(a):
@@ -237,13 +292,16 @@ def main(a):
         heads = {
             "first": "first row, s", "checkpoints": "checkpoints", "p50": "delay p50, ms", "p99": "p99", "worst": "longest stop, ms",
             "still": "of it the machine stood still, ms", "stood": "the machine stood still in all, ms",
-            "behind": "in the last second, ms",
+            "slow": "memory slow in all, ms", "well": "longest stop while the machine was well, ms", "behind": "delay in the last second, ms",
         }
         column = lambda key: [cell[key] for cell in cells]
         lines += table(list(heads.values()), [[shown(column(key), 0 if key == "checkpoints" else 2) for key in heads]]) + [""]
         first, worst = max(column("first")), max(column("worst"))
         lines.append(bar(first < FIRST_S_WANTED, f"the first row after a restart came within {first:.2f} s, under {FIRST_S_WANTED} wanted"))
         lines.append(bar(worst < PAUSE_MS_WANTED, f"the flow never stopped for more than {worst:.0f} ms, under {PAUSE_MS_WANTED} wanted"))
+        well = max((ms for ms in column("well") if not math.isnan(ms)), default=math.nan)
+        if worst >= PAUSE_MS_WANTED and not math.isnan(well):
+            lines.append(bar(well < PAUSE_MS_WANTED, f"while the machine was well, it never stopped for more than {well:.0f} ms"))
         if min(column("checkpoints")) == 0:
             lines.append(bar(False, "a round had no checkpoint; let it last longer"))
         if statistics.median(column("behind")) > 1000:
