@@ -316,7 +316,8 @@ impl TimestampWriter {
         if minute != self.minute && !self.remember(minute) {
             return write_timestamp(out, epoch_units, unit, min_digits);
         }
-        let rest = epoch_units - minute * (60 * per_second);
+        // The first minute of nanoseconds begins before there are any; the difference is right all the same.
+        let rest = epoch_units.wrapping_sub(minute.wrapping_mul(60 * per_second));
         let (second, fraction) = (rest / per_second, (rest % per_second) as u32);
         let mut text = [0u8; 19];
         text[..17].copy_from_slice(&self.text);
@@ -328,7 +329,7 @@ impl TimestampWriter {
     /// Keeps the text of a minute; false if its year has not four digits.
     fn remember(&mut self, minute: i64) -> bool {
         let mut text = Vec::with_capacity(24);
-        write_timestamp(&mut text, minute * 60, TimeUnit::Second, 0);
+        write_timestamp(&mut text, minute.saturating_mul(60), TimeUnit::Second, 0);
         if text.len() != 19 {
             return false;
         }
@@ -584,6 +585,18 @@ mod tests {
         check("1969-12-31 23:59:59.123456789", Microsecond, 0, "1969-12-31 23:59:59.123456");
         check("0001-01-01 00:00:00", Millisecond, 0, "0001-01-01 00:00:00");
         check("9999-12-31 00:00:00", Millisecond, 1, "9999-12-31 00:00:00.0");
+    }
+
+    /// A build that looks for overflows stopped at the first of all nanoseconds: the minute that it is in begins before.
+    #[test]
+    fn the_first_and_last_timestamps() {
+        for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond] {
+            for value in [i64::MIN, i64::MIN + 1, i64::MAX] {
+                let mut writer = TimestampWriter::default();
+                assert_eq!(written(|o| writer.write(o, value, unit)), written(|o| write_timestamp(o, value, unit, 0)), "{value} {unit:?}");
+            }
+        }
+        assert_eq!(written(|o| TimestampWriter::default().write(o, i64::MIN, TimeUnit::Nanosecond)), "1677-09-21 00:12:43.145224192");
     }
 
     #[test]
