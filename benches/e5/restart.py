@@ -14,8 +14,8 @@ state at --rate messages a second, which come back to keys on disk in an order t
                  priority ran for 10 ms and more (asked as root only). A virtual machine stands still when it has used up its quota of
                  processor time, or while its host takes memory back; what piles up meanwhile makes a stop longer still
   slow memory    for how long the machine's memory was slow: ten pages of a quarter of a gigabyte that nobody else uses took more
-                 than ten times as long to read as they mostly do. So it is where the host takes memory back that the machine has
-                 freed, or gives it again: some tenths of a second, every two seconds, for all that runs on the machine
+                 than ten times as long to read as they mostly do. So it may be, for all that runs on a virtual machine, while its
+                 host takes back memory that was freed, or gives it again
   well           the longest stop, what piled up meanwhile included, of which the machine stood still or had slow memory for less than
                  a tenth: that one is the job's own
 
@@ -193,7 +193,7 @@ def round_of(a, state, keys):
         with open("/proc/sys/vm/drop_caches", "w") as file:
             file.write("3")
     before = max(checkpoints(state))
-    machine_ = Machine()  # before there are threads
+    asked = Machine()  # before there are threads
     running = job(a, state, keys, a.rate, subprocess.PIPE)
     seen, ends = [], threading.Event()
 
@@ -215,11 +215,11 @@ def round_of(a, state, keys):
         taken = max(checkpoints(state)) - before
     finally:
         running.kill()
-        machine_.end()
+        asked.end()
     reader.join(timeout=10)
     if not seen or seen[-1][0] - seen[0][0] < a.seconds / 2:
         raise RuntimeError("\n".join(running.told)[-800:] or "the job ended too early")
-    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, machine_, a)}
+    return {"first": seen[0][0] - running.begun, "checkpoints": taken, **delays(seen, asked, a)}
 
 
 def delays(seen, asked, a):
@@ -234,14 +234,15 @@ def delays(seen, asked, a):
     behind = statistics.median(delay for delay, at in late if at > seen[-1][0] - 1)
     longest, ended = max(late)
     since, until = seen[0][0] + a.settle, seen[-1][0]
+    well = math.nan
+    if asked.still is not None:
+        well = max((delay for delay, begun, ended in stops(late) if asked.was_well(begun, ended)), default=min(longest, STOP_S))
     return {
         "p50": quantile(0.5), "p99": quantile(0.99), "worst": ms[-1], "worst after": ended - seen[0][0],
         "still": asked.seconds(asked.still, ended - longest, ended) * 1e3,
         "stood": asked.seconds(asked.still, since, until) * 1e3,
         "slow": asked.seconds(asked.slow, since, until) * 1e3,
-        "well": max((delay for delay, begun, ended in stops(late) if asked.was_well(begun, ended)), default=min(longest, STOP_S)) * 1e3
-        if asked.still is not None else math.nan,
-        "behind": behind * 1e3,
+        "well": well * 1e3, "behind": behind * 1e3,
     }
 
 
