@@ -207,6 +207,35 @@ pub(crate) fn receive_now(stream: &TcpStream, space: &mut [u8], peek: bool) -> i
     }
 }
 
+/// Takes out of the socket bytes that [`receive_now`] has copied and left there.
+///
+/// # Errors
+/// Those of the connection, which has lost them.
+pub(crate) fn discard_now(stream: &TcpStream, bytes: usize) -> io::Result<()> {
+    // Here the system drops what it would copy.
+    #[cfg(target_os = "linux")]
+    let (mut space, at_once, flags) = ([0u8; 0], usize::MAX, libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+    #[cfg(not(target_os = "linux"))]
+    let (mut space, at_once, flags) = ([0u8; 16 << 10], 16 << 10, libc::MSG_DONTWAIT);
+    let mut left = bytes;
+    while left > 0 {
+        // SAFETY: the descriptor is that of an open stream. The space is valid for the bytes that are copied: all that are asked for,
+        // or none where they are dropped.
+        let dropped = unsafe { libc::recv(stream.as_raw_fd(), space.as_mut_ptr().cast(), left.min(at_once), flags) };
+        match usize::try_from(dropped) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(dropped) => left -= dropped,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -240,7 +269,9 @@ mod tests {
         assert_eq!(watched[1].take(), None);
         let mut space = [0; 8];
         assert_eq!(receive_now(&stream, &mut space, true).unwrap(), 3);
-        assert_eq!(receive_now(&stream, &mut space, false).unwrap(), 3);
+        discard_now(&stream, 2).unwrap();
+        assert_eq!((receive_now(&stream, &mut space, false).unwrap(), space[0]), (1, b'c'));
+        assert_eq!(discard_now(&stream, 1).unwrap_err().kind(), ErrorKind::WouldBlock, "there is nothing to drop");
         assert_eq!(receive_now(&stream, &mut space, false).unwrap_err().kind(), ErrorKind::WouldBlock);
         // The end can be read, too.
         drop(silent);
@@ -248,6 +279,7 @@ mod tests {
             sockets.wait(&bell, Duration::from_secs(60));
         }
         assert_eq!(receive_now(&other, &mut space, false).unwrap(), 0);
+        assert_eq!(discard_now(&other, 1).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
 
     #[test]

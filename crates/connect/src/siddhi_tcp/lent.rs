@@ -12,7 +12,9 @@
 //! wait or report. And the thread takes its connection back from a reader that does not look at it for a while
 //! ([`UNSEEN`]), whose worker is held up by a sink, say: there may be frames for others in it.
 //!
-//! Of small frames that come fast it lets some gather before it reads ([`Pace`]).
+//! Of small frames that come fast it lets some gather before it reads ([`Pace`]). Of others it takes a copy first, works that off,
+//! and takes them out of the socket before it sleeps: taking them out has the system send an acknowledgement and work it off on
+//! the publisher's side, some microseconds for which rows would wait.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -31,7 +33,7 @@ use super::decode::{Batcher, Place};
 use super::frame::{Cut, split};
 use super::listener::Shared;
 use super::pace::{HEAVY_BYTES, Pace};
-use crate::sockets::receive_now;
+use crate::sockets::{discard_now, receive_now};
 use crate::{Rows, Sockets, Watched};
 
 /// For so long a reader may leave a connection alone. One that sleeps looks every few milliseconds.
@@ -70,6 +72,17 @@ struct State {
     end: Option<io::Result<usize>>,
     heavy_reads: u32,
     pace: Pace,
+    /// So many bytes of what was read are still in the socket.
+    left: usize,
+}
+
+impl State {
+    /// Takes out of the socket what was read. How the connection ended, if it has.
+    fn settle(&mut self) -> Option<io::Result<usize>> {
+        let left = std::mem::take(&mut self.left);
+        let loan = self.loan.as_ref().filter(|_| left > 0)?;
+        discard_now(&loan.stream, left).err().map(Err)
+    }
 }
 
 impl Lent {
@@ -80,7 +93,7 @@ impl Lent {
             socket: loan.stream.as_raw_fd(),
             watched: Arc::new(Watched::new()),
             back: AtomicBool::new(false),
-            state: Mutex::new(State { loan: Some(loan), end: None, heavy_reads: 0, pace: Pace::new(clock::now_ns()) }),
+            state: Mutex::new(State { loan: Some(loan), end: None, heavy_reads: 0, pace: Pace::new(clock::now_ns()), left: 0 }),
             given_back: Condvar::new(),
         }
     }
@@ -100,7 +113,7 @@ impl Lent {
 
     fn give_back_locked(&self, mut state: MutexGuard<'_, State>, end: Option<io::Result<usize>>) {
         if !self.is_back() {
-            state.end = end;
+            state.end = state.settle().or(end);
             self.back.store(true, Ordering::Relaxed);
             drop(state);
             self.given_back.notify_one();
@@ -115,12 +128,13 @@ impl Lent {
             state = self.given_back.wait_timeout(state, UNSEEN).unwrap_or_else(PoisonError::into_inner).0;
             let now_ns = clock::now_ns();
             if now_ns.saturating_sub(self.watched.seen_ns()) > UNSEEN.as_nanos() as u64 {
+                state.end = state.settle();
                 self.back.store(true, Ordering::Relaxed);
             } else if !self.is_back()
                 && now_ns.saturating_sub(state.pace.read_ns()) > silence_max.as_nanos() as u64
                 && state.loan.as_ref().is_some_and(|loan| !loan.intake.assembly.data().is_empty())
             {
-                state.end = Some(Err(ErrorKind::TimedOut.into()));
+                state.end = state.settle().or(Some(Err(ErrorKind::TimedOut.into())));
                 self.back.store(true, Ordering::Relaxed);
             }
         }
@@ -128,9 +142,22 @@ impl Lent {
         (state.loan.take().expect("lent once and taken back once"), end)
     }
 
+    /// Takes out of the socket what was read.
+    fn settle(&self) {
+        let mut state = self.lock();
+        if let Some(end) = state.settle() {
+            self.give_back_locked(state, Some(end));
+        }
+    }
+
     /// Reads what has come, at `since_ns` or later; false if the connection is with its thread again.
     fn read(&self, since_ns: u64, desk: &mut Desk, rows: &mut VecDeque<Rows>) -> bool {
         let mut state = self.lock();
+        if let Some(end) = state.settle() {
+            self.give_back_locked(state, Some(end));
+            return false;
+        }
+        let copies = state.pace.is_slow();
         let Some(loan) = state.loan.as_mut().filter(|_| !self.is_back()) else { return false };
         let Some(space) = loan.intake.assembly.try_space(desk.shared.buffer_bytes_max(), desk.shared.frame_bytes_max()) else {
             // The thread may wait for room, we may not.
@@ -138,7 +165,7 @@ impl Lent {
             return false;
         };
         let room = space.len();
-        let received = receive_now(&loan.stream, space, false);
+        let received = receive_now(&loan.stream, space, copies);
         let now_ns = clock::now_ns();
         self.watched.look(now_ns);
         match received {
@@ -147,6 +174,7 @@ impl Lent {
                 loan.intake.assembly.advance(bytes);
                 let before = desk.frames;
                 let ours = desk.work_off(&mut loan.intake, &self.peer, since_ns, now_ns, rows);
+                state.left = if copies { bytes } else { 0 };
                 state.pace.note(now_ns, desk.frames - before, bytes);
                 state.heavy_reads = if bytes >= HEAVY_BYTES || bytes == room { state.heavy_reads + 1 } else { 0 };
                 if !ours || state.heavy_reads == HEAVY_READS {
@@ -242,6 +270,8 @@ impl Borrowed {
                 }
             }
         }
+        // Before the worker sleeps: what is in a socket would wake it.
+        self.connections.iter().for_each(|lent| lent.settle());
         self.connections.retain(|lent| !lent.is_back());
         self.connections.iter().for_each(|lent| sockets.add(lent.socket, &lent.watched));
     }

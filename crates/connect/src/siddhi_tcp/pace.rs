@@ -47,6 +47,11 @@ impl Pace {
         self.read_ns
     }
 
+    /// Frames do not come fast, as far as is known: whoever has read one is likely to sleep before the next.
+    pub fn is_slow(&self) -> bool {
+        self.gap_ns > FAST_NS
+    }
+
     /// For how long to let frames gather from now on, if that is worth while, ns: what the worker did since the last read counts.
     pub fn pause_ns(&self, now_ns: u64) -> Option<u64> {
         (self.reads == 0 && self.gap_ns <= FAST_NS).then(|| GATHER_NS.saturating_sub(now_ns.saturating_sub(self.read_ns)))
