@@ -191,6 +191,7 @@ impl Channel {
         inbox.bytes -= cost(&first);
         let (mut rows, mut more) = (first.batch.num_rows(), Vec::new());
         while rows < MERGE_ROWS
+            && !self.layout.has_clock()
             && let Some(next) = inbox.items.front().map(|n| n.batch.num_rows())
             && next < MERGE_ROWS
             && rows + next <= rows_max

@@ -279,6 +279,9 @@ impl Router<'_> {
             }
         }
         let route = &mut self.routes[self.last];
+        if route.batcher.is_apart(pass.buffer, at, frame) {
+            route.send(pass, self.peer);
+        }
         route.batcher.add(pass.buffer, at, frame, place);
         if !route.touched {
             route.touched = true;

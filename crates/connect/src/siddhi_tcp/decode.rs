@@ -40,6 +40,9 @@ const STAMP_BYTES: usize = 8;
 const LENGTH_BYTES: usize = 4;
 /// Of a bad record so many bytes are kept.
 const RAW_BYTES_MAX: usize = 64 << 10;
+/// Frames that were published further apart have arrivals of their own, ns: so much may a latency be wrong, and the frames of a fast
+/// publisher still go together.
+const APART_NS: i64 = 50_000;
 
 /// The metadata columns: key and type.
 pub fn metadata() -> Vec<(&'static str, DataType)> {
@@ -127,7 +130,7 @@ impl Layout {
         &self.schema
     }
 
-    /// Whether arrivals are taken from the publisher's clock.
+    /// Whether arrivals are taken from the publisher's clock. Rows that were not gathered together are left apart then.
     pub fn has_clock(&self) -> bool {
         self.clock.is_some()
     }
@@ -217,6 +220,16 @@ impl Batcher {
     /// Rows gathered.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Whether the frame that begins at `begin` was published so much later than what is gathered that it belongs to other rows,
+    /// since all rows of a batch count as having arrived with its first.
+    pub fn is_apart(&self, buffer: &[u8], begin: usize, frame: &Frame) -> bool {
+        // Behind a string the clock is somewhere else in each event.
+        let Some((0, at)) = self.layout.clock.filter(|_| self.rows > 0) else { return false };
+        let event = &buffer[begin + frame.payload..begin + frame.length];
+        let clock = event.get(LENGTH_BYTES + at..).and_then(<[u8]>::first_chunk).map(|bytes| i64::from_be_bytes(*bytes));
+        clock.zip(self.published(buffer)).is_some_and(|(clock, first)| clock.saturating_sub(first) > APART_NS)
     }
 
     /// Takes in the frame that begins at `begin` in `buffer`. A frame that is not what it should be

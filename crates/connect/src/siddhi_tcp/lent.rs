@@ -225,6 +225,9 @@ impl Desk<'_> {
                 Ok(Cut::Frame(frame)) if buffer[at + frame.channel..at + frame.channel_end] == *name => {
                     intake.frames += 1;
                     let place = Place { peer, number: intake.frames, offset: intake.offset + at as u64 };
+                    if self.batcher.is_apart(buffer, at, &frame) {
+                        finish(self.batcher);
+                    }
                     self.batcher.add(buffer, at, &frame, place);
                     self.frames += 1;
                     at += frame.length;

@@ -121,7 +121,8 @@ options! {
         ours "unknown-channels" => unknown_channels: UnknownChannels = UnknownChannels::Count;
         /// Source: a BIGINT column that holds the publisher's monotonic clock in nanoseconds
         /// (CLOCK_MONOTONIC; System.nanoTime in Java), of a publisher on the same machine. Latency is
-        /// then measured from there, by the first event of each block, and not from the socket.
+        /// then measured from there, and not from the socket, by the first event of a block; frames more
+        /// than 50 µs apart are blocks of their own, unless the column stands behind a STRING.
         ours "arrival.column" => arrival_column: Option<String>;
         /// Sink: events a frame. A frame is sent with fewer when no more rows are at hand.
         ours "frame.events" => frame_events: usize = 1024usize;

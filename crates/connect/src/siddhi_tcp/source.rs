@@ -103,7 +103,8 @@ impl SiddhiReader {
             return Ok(());
         }
         self.borrowed.read(self.lease.shared(), &self.channel, &mut self.ahead);
-        if self.ahead.len() > 1 && self.ahead.iter().map(|rows| rows.batch.num_rows()).sum::<usize>() <= MERGE_ROWS {
+        let apart = self.channel.layout().has_clock();
+        if !apart && self.ahead.len() > 1 && self.ahead.iter().map(|rows| rows.batch.num_rows()).sum::<usize>() <= MERGE_ROWS {
             let merged = Rows::merge(self.ahead.drain(..).collect())?;
             self.ahead.extend(merged);
         }

@@ -223,3 +223,23 @@ fn who_reads_next_gets_what_comes_next() {
         assert_eq!(waiting.reading.rows, expected(begin..at));
     }
 }
+
+/// Rows that came together used to count as having arrived with the first of them, however long after it they were published.
+#[test]
+fn frames_published_apart_are_left_apart_where_the_publisher_s_clock_counts() {
+    let place = place(&[]);
+    let (mut waiting, mut stream, mut at) = (Waiting::new(&place, &[("arrival.column", "n")]), place.connect(), 0);
+    for lent in [false, true] {
+        if lent {
+            waiting.borrow(&mut stream, &mut at);
+        }
+        let mut had = waiting.reading.rows.len();
+        let frames = [events("t", 0, 2), events("t", 49_000, 2), events("t", 1_000_000, 1), events("t", 1_000_001, 1)];
+        stream.write_all(&frames.concat()).unwrap();
+        for expect in [4, 2] {
+            waiting.until(|r| r.rows.len() > had);
+            assert_eq!(waiting.reading.rows.len() - had, expect, "lent: {lent}");
+            had = waiting.reading.rows.len();
+        }
+    }
+}
